@@ -27,7 +27,8 @@ import torch
 from sklearn.datasets import load_digits
 from torch.nn.functional import cross_entropy
 
-from tsnb.duels.verdict import BETTER, NONE, OPEN, WORSE, Block, Rules, judge
+from tsnb.duels.seeds import Block, Rules
+from tsnb.duels.verdict import BETTER, NONE, OPEN, WORSE, judge
 
 BATCH = 64
 HELD_OUT = 597

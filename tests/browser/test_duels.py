@@ -19,7 +19,8 @@ from tests.browser.test_every_moment import saved_picture
 from tests.browser.test_lab import PANEL, notebook_of, open_recorded, save, show
 from tests.browser.test_panel_page import CONTRAST, CUT, OVERFLOW
 from tests.panel.streams import Stream, Trial
-from tsnb.duels.verdict import Block, Rules, judge
+from tsnb.duels.seeds import Block, Rules
+from tsnb.duels.verdict import judge
 from tsnb.panel.tape import Message, Tape
 
 pytestmark = [pytest.mark.browser, pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900)]

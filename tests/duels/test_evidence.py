@@ -102,6 +102,13 @@ def test_the_interval_holds_the_centre_however_often_one_looks(kind: str) -> Non
     assert last < first / 2
 
 
+@pytest.mark.parametrize("value", [0.0, 0.3, -2.0])
+def test_the_interval_of_blocks_that_are_all_alike_is_their_value(value: float) -> None:
+    """Any other shift is as far from them as the next, so no width can be told from them."""
+    assert interval([value] * 5, ERROR) == (-math.inf, math.inf)
+    assert interval([value] * 6, ERROR) == (value, value)
+
+
 def test_nothing_is_excluded_of_few_blocks() -> None:
     """Each block doubles the evidence at most."""
     assert interval([1.0] * 5, ERROR) == (-math.inf, math.inf)

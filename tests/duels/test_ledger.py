@@ -8,13 +8,15 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tsnb.duels.evidence import level_in_series
 from tsnb.duels.ledger import FILE, Ledger, seed_of
-from tsnb.duels.verdict import Block, Rules, judge
+from tsnb.duels.seeds import Block, Rules
+from tsnb.duels.verdict import judge
 from tsnb.errors import TsnbError
 from tsnb.private.directories import make_private
 
@@ -33,7 +35,7 @@ def left_by_another(ledger: Ledger, lines: str) -> None:
     import math, os, signal
     from pathlib import Path
     from tsnb.duels.ledger import Ledger
-    from tsnb.duels.verdict import Block, Rules
+    from tsnb.duels.seeds import Block, Rules
     ledger = Ledger(Path({str(ledger.path)!r}))
     BLOCK = Block(1, 7, 0.5, math.nan, (100, 90), (10, 9), ("", "ValueError: x"), "weights", "incumbent")
     RULES = Rules("acc", "max")
@@ -69,14 +71,27 @@ def test_other_code_or_another_live_process_is_another_duel(ledger: Ledger) -> N
 
 
 def test_one_that_was_stopped_here_continues_here(ledger: Ledger) -> None:
-    """Undecided, with blocks left; not if it has had them all."""
+    """Undecided: with the seeds that it has, and as many as are asked now. Not where an arm fails with every seed."""
     first, _ = ledger.begin("d", "code", RULES)
     ledger.add(first.duel, BLOCK)
     ledger.end(first.duel, judge([BLOCK], Rules("acc", "max"), ended="it was stopped"))
     again, blocks = ledger.begin("d", "code", RULES)
     assert again.duel == first.duel and len(blocks) == 1
     ledger.end(first.duel, judge([BLOCK], Rules("acc", "max", most=1)))
+    more = ledger.begin("d", "code", Rules("acc", "max", most=60))[0]
+    assert (more.duel, more.root, more.rules) == (first.duel, first.root, Rules("acc", "max", most=60))
+    broken = [Block(k, k, 0.5, math.nan, raised=("", "ValueError: x")) for k in (1, 2)]
+    ledger.end(first.duel, judge(broken, RULES))
     assert ledger.begin("d", "code", RULES)[0].duel != first.duel
+
+
+def test_a_duel_of_a_series_goes_on_with_its_level(ledger: Ledger) -> None:
+    """A larger number of seeds is no new duel: it spends no more of the error."""
+    first, _ = ledger.begin("d", "code", Rules("acc", "max", most=5), "night")
+    ledger.end(first.duel, judge([BLOCK], replace(first.rules, most=1)))
+    again, _ = ledger.begin("d", "code", Rules("acc", "max", most=9), "night")
+    assert (again.number, again.rules.level, again.rules.most) == (1, first.rules.level, 9)
+    assert len(ledger.series("night")) == 1
 
 
 def test_a_line_that_was_cut_off_is_passed_over(ledger: Ledger) -> None:
@@ -121,18 +136,42 @@ def test_a_file_that_is_not_ours_is_refused(ledger: Ledger, tmp_path: Path) -> N
         ledger.begin("d", "code", RULES)
 
 
+def test_status_shows_the_duels_of_the_project_while_no_stream_runs(ledger: Ledger, tmp_path: Path) -> None:
+    """A duel's script ends with its stream: the next morning the command is where to look."""
+    run = tmp_path / "run"
+    run.mkdir(0o700)
+    environment = {**os.environ, "TSNB_RUNTIME_DIR": str(run), "TSNB_PROJECT_DIR": str(tmp_path)}
+
+    def status(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "tsnb", "status", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+    assert status().returncode == 1, "neither a stream nor a duel"
+    asked, _ = ledger.begin("d", "code", RULES)
+    verdict = judge([Block(k, k, 0.5, 0.6) for k in range(1, 4)], RULES, ended="it was stopped", name="d")
+    for block in verdict.blocks:
+        ledger.add(asked.duel, block)
+    ledger.end(asked.duel, verdict)
+    shown = status()
+    assert shown.returncode == 0 and shown.stdout.startswith(
+        "No stream is running. To start one, run: tsnb serve"
+    )
+    assert f"Duel d: undecided\n{verdict.said}\n{verdict.needs}" in shown.stdout
+    told = json.loads(status("--json").stdout)
+    assert told == {"name": None, "consumers": [], "duels": [verdict.told("d", over=True)]}
+    assert status("other").returncode == 1, "a stream was named"
+
+
 def test_every_process_is_told_of_the_duels_of_its_project(ledger: Ledger) -> None:
-    """Those that run, and those that ended since a time; with the numbers that their own process shows."""
+    """Those that run, and those that are over; with the numbers that their own process shows."""
     asked, _ = ledger.begin("d", "code", RULES)
     pairs = [Block(k, k, 0.5, 0.6) for k in range(1, 4)]
     for block in pairs:
         ledger.add(asked.duel, block)
-    assert ledger.told() == [judge(pairs, RULES).told("d", over=False)]
-    assert ledger.told(since_s=asked.began_s + 60), "it still runs"
-    verdict = judge(pairs, RULES, ended="it was stopped")
+    assert ledger.told() == [judge(pairs, RULES, name="d").told("d", over=False)]
+    verdict = judge(pairs, RULES, ended="it was stopped", name="d")
     ledger.end(asked.duel, verdict)
     assert ledger.told() == [verdict.told("d", over=True)]
-    assert not ledger.told(since_s=asked.began_s + 60)
     left_by_another(ledger, "asked, _ = ledger.begin('e', 'code', RULES); ledger.add(asked.duel, BLOCK)")
     here = ledger.told()[-1]
     assert (here["duel"], here["state"], here["why"]) == ("e", "undecided", "its process has ended")

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsnb.duels.verdict import BETTER, NONE, OPEN, WORSE, Block, Rules, judge
+from tsnb.duels.seeds import Block, Rules
+from tsnb.duels.verdict import BETTER, NONE, OPEN, WORSE, judge
 
 ACC, LOSS = Rules("acc", "max"), Rules("loss", "min")
 
@@ -34,19 +35,56 @@ def test_the_words() -> None:
 
 
 def test_equal_arms_end_soon() -> None:
-    """Two that are the same in every block differ by nothing."""
+    """Two that are the same in every block differ by nothing: the change probably never reached the training."""
     found = judge(blocks(*[(0.5, 0.5)] * 8), ACC)
     assert (found.word, len(found.blocks), found.effect) == (NONE, 6, 0.0)
-    assert found.wins == (0, 0, 6)
+    assert found.wins == (0, 0, 6) and found.interval == (0.0, 0.0) and found.pairing is None
+    assert str(found).startswith(
+        "no difference found after 6 seeds: both arms have exactly the same acc with every seed. "
+        "The change does nothing to acc: it probably never reaches the training"
+    )
+    assert str(found).endswith("Check that the candidate runs the changed code")
+    early = judge(blocks(*[(0.5, 0.5)] * 2), ACC)
+    assert str(early).endswith("after 2 seeds: both arms have exactly the same acc with every seed")
+    few = judge(blocks(*[(0.5, 0.5)] * 2), Rules("acc", "max", most=2))
+    assert "it probably never reaches the training" in str(few) and "with seeds=6 or more" in str(few)
+    nearly = str(judge(blocks(*[(0.5, 0.5)] * 3, (0.5, 0.6), (0.6, 0.5)), ACC))
+    assert ": acc 0, 1 better, 1 worse, 3 equal" in nearly and "never reaches" not in nearly
 
 
 def test_what_is_no_number_is_worse() -> None:
-    """A candidate that diverges with every seed loses; where both do, they are equal."""
+    """A candidate that diverges with every seed loses; where both do, nothing is compared, and the duel ends soon."""
     assert judge(blocks(*[(0.5, math.nan)] * 8), ACC).word == WORSE
     assert judge(blocks(*[(0.5, math.inf)] * 8), LOSS).word == WORSE
     assert judge(blocks(*[(math.nan, 0.5)] * 8), ACC).word == BETTER
-    both = judge(blocks(*[(math.nan, math.nan)] * 8), ACC)
-    assert both.word == NONE and math.isnan(both.effect)
+    lost = judge(blocks(*[(0.5, math.nan)] * 8), ACC)
+    assert str(lost) == "worse after 6 seeds: 0 better, 6 worse"
+    assert (lost.effect, lost.pairing, lost.interval) == (None, None, (-math.inf, math.inf))
+    assert not judge(blocks(*[(math.nan, math.nan)] * 2), ACC).why
+    both = judge(blocks(*[(math.nan, math.nan)] * 3), ACC)
+    assert (both.word, both.why) == (OPEN, "neither arm has a finite acc with any seed")
+    assert (both.effect, both.wins, both.neither, both.compared) == (None, (0, 0, 0), 3, False)
+    assert not both.about and "`tsnb logs NAME-3-candidate`" in both.needs
+
+
+def test_a_block_without_a_number_in_both_arms_says_nothing() -> None:
+    """It is no tie: it changes neither the evidence nor the range, wherever it stands."""
+    none = (math.nan, math.nan)
+    pairs = [(0.5, 0.52), (0.5, 0.49), (0.5, 0.53), (0.5, 0.51), (0.5, 0.5)]
+    without = judge(blocks(*pairs), ACC)
+    for at in range(len(pairs) + 1):
+        found = judge(blocks(*pairs[:at], none, none, *pairs[at:]), ACC)
+        assert (found.evidence, found.interval, found.effect) == (
+            without.evidence,
+            without.interval,
+            without.effect,
+        )
+        assert (found.wins, found.neither) == ((3, 1, 1), 2)
+        assert (found.still, found.fewest) == (without.still, without.fewest)
+        assert len(found.over_time) == len(found.rows) == 7
+    assert "3 better, 1 worse, 1 equal, 2 without a number in both arms" in str(found)
+    assert judge(blocks(*[none, (0.5, 0.5)] * 5), ACC).word == OPEN, "five pairs are too few"
+    assert judge(blocks(*[none, (0.5, 0.5)] * 6), ACC).word == NONE
 
 
 def test_code_that_raises_with_every_seed_is_told_at_once() -> None:
@@ -55,6 +93,31 @@ def test_code_that_raises_with_every_seed_is_told_at_once() -> None:
     found = judge(broken, ACC)
     assert (found.word, found.why) == (OPEN, "the candidate failed with every seed: NameError: x")
     assert not judge([*blocks((0.5, 0.6)), *broken], ACC).why
+    assert not found.compared and not found.about and not found.unequal
+    assert str(judge(broken, ACC, name="new")) == (
+        "undecided after 2 seeds. The candidate failed with every seed: NameError: x. "
+        "Read the traceback (`tsnb logs new-2-candidate`), correct the candidate, and run the duel again."
+    )
+
+
+@pytest.mark.parametrize(
+    ("errors", "why"),
+    [
+        (("KeyError: a.", "KeyError: a."), "both arms failed with every seed: KeyError: a"),
+        (
+            ("KeyError: a", "KeyError: b"),
+            "both arms failed with every seed. Incumbent: KeyError: a. Candidate: KeyError: b",
+        ),
+    ],
+)
+def test_two_arms_that_fail_with_every_seed_are_both_named(errors: tuple[str, str], why: str) -> None:
+    """And are not equal: the seeds have a count of their own."""
+    found = judge([Block(k, k, math.nan, math.nan, raised=errors) for k in (1, 2)], ACC, name="new")
+    assert (found.word, found.why) == (OPEN, why)
+    assert (found.wins, found.neither, found.compared) == ((0, 0, 0), 2, False)
+    assert "`tsnb logs new-2-incumbent` and `tsnb logs new-2-candidate`" in found.needs
+    told = found.told("new", over=True)
+    assert (told["ties"], told["neither"], told["about"]) == (0, 2, "") and "equal" not in told["said"]
 
 
 def test_what_is_open_says_why() -> None:
@@ -86,7 +149,8 @@ def test_a_verdict_that_stands_never_changes(pairs: list[tuple[float, float]]) -
         part = judge(blocks(*pairs[:number]), ACC)
         if part.decided:
             assert (whole.word, whole.blocks) == (part.word, part.blocks)
-    assert json.dumps(whole.to_dict()) and str(whole) and whole.about
+    assert json.dumps(whole.to_dict()) and "nan" not in str(whole)
+    assert bool(whole.about) == whole.compared and sum(whole.wins) + whole.neither == len(whole.blocks)
 
 
 def test_pairing_and_what_it_is_about() -> None:
@@ -96,7 +160,7 @@ def test_pairing_and_what_it_is_about() -> None:
         for k in range(1, 6)
     ]
     found = judge(pairs, ACC)
-    assert found.pairing > 100
+    assert found.pairing is not None and found.pairing > 100
     assert "same first weights" in found.about and found.unequal.startswith("The candidate took 1.5 times")
     assert not judge(pairs, Rules("acc", "max", equal="samples")).unequal
 
@@ -107,9 +171,28 @@ def test_what_is_still_needed_is_said_as_far_as_it_is_known() -> None:
     assert judge([], ACC).needs == f"At least 6 {least}"
     assert judge(steady(0.1, 2), ACC).needs == f"At least 4 {least}"
     assert judge(steady(0.1, 3), ACC).needs == "About 4 more seeds are needed at this pace."
-    mixed = judge(blocks((0.5, 0.7), (0.5, 0.31), (0.5, 0.72), (0.5, 0.6)), Rules("acc", "max", most=5))
-    assert mixed.needs.endswith("Only 1 are left.") or mixed.still is None
+    short = judge(steady(0.1, 3), Rules("acc", "max", most=4))
+    assert short.needs.endswith("Only 1 is left. A larger seeds= can continue the duel after that.")
     assert not judge(steady(0.1, 10), ACC).needs and not judge([], ACC, ended="it was stopped").needs
+
+
+def test_an_undecided_end_says_how_many_more_seeds_and_how_to_go_on() -> None:
+    """A larger number of seeds where they are spent; else the same duel again."""
+    spent = judge(steady(0.1, 3), Rules("acc", "max", most=3))
+    assert spent.why == "all 3 seeds are spent"
+    assert spent.needs == (
+        "About 4 more seeds would be needed at this pace. To continue, run the same duel again under the same name "
+        "with seeds=7 or more."
+    )
+    assert str(spent).endswith(f". All 3 seeds are spent. {spent.needs}") and spent.to_dict()["needs"]
+    told = spent.told("new", over=True)
+    assert told["needs"] == spent.needs and spent.needs not in told["said"]
+    stopped = judge(steady(0.1, 3), ACC, ended="it was stopped")
+    assert stopped.needs.endswith("run the same duel again under the same name.")
+    few = judge(steady(0.1, 2), Rules("acc", "max", most=2))
+    assert few.needs.startswith(
+        "At least 4 more seeds would be needed. The seeds so far do not tell how many."
+    )
 
 
 @given(
@@ -138,4 +221,5 @@ def test_every_screen_has_the_same_of_a_duel() -> None:
     assert [row["favours"] for row in told["blocks"]] == ["better", "worse", ""]
     assert told["blocks"][0]["difference"] == pytest.approx(0.2) and told["blocks"][1]["difference"] is None
     over = judge(pairs, ACC, ended="it was stopped").told("new", over=True)
-    assert (over["state"], over["needs"]) == ("undecided", "") and over["said"].startswith("undecided")
+    assert over["state"] == "undecided" and over["said"].startswith("undecided")
+    assert over["needs"].endswith("run the same duel again under the same name.")

@@ -6,7 +6,8 @@ import json
 import math
 
 from tests.reports.made import consumer, reading
-from tsnb.duels.verdict import Block, Rules, judge
+from tsnb.duels.seeds import Block, Rules
+from tsnb.duels.verdict import judge
 from tsnb.reports import Report
 from tsnb.reports.learned.duelled import duels_of, sources
 

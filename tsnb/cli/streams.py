@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
@@ -137,23 +137,40 @@ def show_status(options: argparse.Namespace) -> None:
     from tsnb.telemetry.following import look
     from tsnb.telemetry.shown.view_text import as_text
 
+    if options.name is None and not registry.entries() and registry.away() is None and (duels := _duels()):
+        _show_duels_alone(options, duels)
+        return
     if options.json:
         reading = status(options.name)
-        print(json.dumps({**json.loads(reading.to_json()), "duels": _duels(reading.name)}))
+        print(json.dumps({**json.loads(reading.to_json()), "duels": _duels()}))
         return
     name, view = look(options.name)
     lines = [as_text(view, f"stream {name}")]
     if view.latest is not None:
         lines += footnotes(view.latest)
-    if duels := _duels(name):
-        from tsnb.reports.learned.duelled import duel_lines
-
-        lines += duel_lines(duels)
-    print("\n".join(lines))
+    print("\n".join([*lines, *_duel_lines(_duels())]))
 
 
-def _duels(name: str) -> list[dict[str, Any]]:
-    """Return the project's duels that run or were started since a stream was, as every screen has them."""
+def _show_duels_alone(options: argparse.Namespace, duels: Sequence[Mapping[str, Any]]) -> None:
+    """Print the project's duels while no stream runs: most end with their stream."""
+    if options.json:
+        print(json.dumps({"name": None, "consumers": [], "duels": duels}))
+        return
+    started = "To start one, run: tsnb serve MODULE:NAME --name NAME"
+    print("\n".join([f"No stream is running. {started}", *_duel_lines(duels)]))
+
+
+def _duel_lines(duels: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """Return what is said of duels; of those that are over in short, as they may be of another day."""
+    if not duels:
+        return []
+    from tsnb.reports.learned.duelled import duel_lines
+
+    return duel_lines(duels, brief=True)
+
+
+def _duels() -> list[dict[str, Any]]:
+    """Return the newest duels of the project, as every screen has them."""
     from tsnb.records.project import project_directory
 
     file = project_directory(make=False) / "duels.jsonl"
@@ -161,7 +178,7 @@ def _duels(name: str) -> list[dict[str, Any]]:
         return []
     from tsnb.duels.ledger import Ledger
 
-    return Ledger(file).told(registry.find(name).since_s)
+    return Ledger(file).told()
 
 
 def set_balance(options: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ from tsnb.option_kinds import read_devices, whole
 from tsnb.options import read_change
 from tsnb.steering import FORKS_S, LOOK_S, answer, run_sweep
 from tsnb.sweeps.space_grammar import add_sweep, read_rule
-from tsnb.text.printable import uncoloured
+from tsnb.text.printable import is_terminal, uncoloured
 from tsnb.text.words import strict, text_table
 
 if TYPE_CHECKING:
@@ -64,7 +64,12 @@ def add_sweep_command(commands: Any) -> None:
 
 def add_duel_command(commands: Any) -> None:
     """Add `tsnb duel`."""
-    compared = commands.add_parser("duel", help="compare two trainings over seeds and wait for the verdict")
+    compared = commands.add_parser(
+        "duel",
+        help="compare two trainings over seeds and wait for the verdict",
+        epilog="exit status: 0 with a verdict, also if it is undecided; 1 if the two could not be compared, for "
+        "example without a stream or if one of them failed with every seed; 2 for wrong usage",
+    )
     for arm in ("incumbent", "candidate"):
         compared.add_argument(
             arm,
@@ -146,7 +151,8 @@ def _logs(options: argparse.Namespace) -> None:
     if text is None:
         raise TsnbError(f"The log of trial {run.name!r} (run {run.number}) no longer exists.")
     facts = {"trial": run.name, "run": run.number, "state": run.state, "log": uncoloured([text])}
-    answer(options, facts, text.rstrip("\n"))
+    shown = text if is_terminal(sys.stdout) else uncoloured([text])
+    answer(options, facts, shown.rstrip("\n"))
 
 
 def _sweep(options: argparse.Namespace) -> int:
@@ -172,7 +178,7 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _duel(options: argparse.Namespace) -> int:
-    """Run a duel to its verdict; return 1 where no seed could be compared."""
+    """Run a duel to its verdict; return 1 where the two arms could not be compared."""
     with aside(options):
         arms = [code_at(options.incumbent), code_at(options.candidate)]
     names = [Path(target.rpartition(":")[2]).stem for target in (options.incumbent, options.candidate)]
@@ -198,7 +204,7 @@ def _duel(options: argparse.Namespace) -> int:
             raise
     if not options.json:
         print(began)
-    return int(not began.verdict.blocks)
+    return int(not began.verdict.compared)
 
 
 def _follow(duel: Duel, out: TextIO, *, json_lines: bool) -> None:
@@ -219,7 +225,7 @@ def _follow(duel: Duel, out: TextIO, *, json_lines: bool) -> None:
             told(row)
         time.sleep(0.0 if over else LOOK_S)
     duel.wait()
-    told({"duel": duel.name, **duel.verdict.to_dict()})
+    told({"duel": duel.name, **duel.verdict.to_dict(), "notes": duel.notes})
 
 
 def _results(options: argparse.Namespace) -> None:

@@ -23,7 +23,7 @@ from tsnb.planners.queueing import Places
 from tsnb.records.writes import LoggedRow
 from tsnb.text.masks import masked
 
-__all__ = ["Conductor", "Launcher"]
+__all__ = ["STREAMLESS", "Conductor", "Launcher"]
 
 STREAMLESS = ("ProducerGone", "ProducerNotFound")
 """Failures after which no other trial needs to be tried: there is nothing to attach to."""

@@ -3,6 +3,7 @@
 | module | what it owns |
 |---|---|
 | `evidence` | the test: evidence after each block, the interval of the effect, one error for a series of duels |
+| `seeds` | a block: one seed, and what both arms came to |
 | `verdict` | what the blocks say, in a word and a sentence |
 | `ledger` | `.tsnb/duels.jsonl`: what was asked, each block, the verdict; where an interrupted duel continues |
 | `blocks` | the way to real trials |

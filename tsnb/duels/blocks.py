@@ -8,7 +8,9 @@ started while others train could lose its pair: one arm would be let into their 
 |---|---|
 | is done | the value that it logged |
 | failed: its code raised | worse than any number, and worse than an arm that took more samples |
-| crashed, or was stopped or interrupted | nothing: its block does not count, and another seed takes its place |
+| crashed, was stopped or interrupted | nothing: its block does not count, and another seed takes its place |
+| failed because the loader did | the same |
+| has no stream any more | nothing, and the duel ends |
 
 Called on the sweep's thread.
 
@@ -21,6 +23,7 @@ stopped for its values: a curve that is behind may still end ahead, so that woul
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
@@ -29,9 +32,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tsnb.conducting.conductor import Launcher
+from tsnb.conducting.conductor import STREAMLESS, Launcher
 from tsnb.duels.ledger import Asked, Ledger, seed_of
-from tsnb.duels.verdict import Block, DuelVerdict, Rules, judge
+from tsnb.duels.seeds import ARMS, Block, Rules
+from tsnb.duels.verdict import DuelVerdict, judge
 from tsnb.experiments.overview.board import launch
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.replanning import replanned
@@ -41,17 +45,21 @@ from tsnb.kernels.output.capping import Budget
 from tsnb.kernels.output.marking import marked
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.records.writes import LoggedRow
+from tsnb.text.words import did_you_mean
 
-__all__ = ["ARMS", "Arms"]
-
-ARMS = ("incumbent", "candidate")
-"""What the arms are called, the first function's first."""
+__all__ = ["Arms"]
 
 LOOK_S = 0.2
 """How often an arm is looked at whose other arm has failed."""
 
 LOST = 3
 """So many blocks in succession that do not count end a duel."""
+
+THE_LOADERS = ("LoaderFailed",)
+"""Failures that are not those of an arm, as both arms have the same loader."""
+
+SAID_S = 5.0
+"""How long the line of the verdict may take to be shown."""
 
 
 class Arms(Launcher):
@@ -84,7 +92,7 @@ class Arms(Launcher):
     ) -> None:
         self.params: dict[str, dict[str, Any]] = {}
         self.blocks = list(asked[1])
-        self.verdict: DuelVerdict = judge(self.blocks, rules)
+        self.verdict: DuelVerdict = judge(self.blocks, rules, name=title)
         self.stop: Callable[[], None] = lambda: None
         self._title, self._plans, self._rules = title, plans, rules
         self._ledger, self._asked = ledger, asked[0]
@@ -95,7 +103,8 @@ class Arms(Launcher):
         self._open: set[int] = set()
         self._started: dict[str, Trial] = {}
         self._outlasted: set[str] = set()
-        self._lost = 0
+        self._lost: dict[int, str] = {}  # number of the block -> why it does not count
+        self._succession = 0
         self._why = ""
         self._heard: list[Callable[[DuelVerdict], None]] = []
 
@@ -111,6 +120,30 @@ class Arms(Launcher):
         """
         self._why = self._why or why
         self.stop()
+
+    @property
+    def uncounted(self) -> dict[int, str]:
+        """Why blocks with a trial that is done do not count, by their numbers, as far as the duel is over."""
+        known = {block.number for block in self.blocks} | self._lost.keys()
+        done = {own["block"] for name, own in self.params.items() if self._is_done(name)}
+        late = done - known if self.blocks and (self._why or self.verdict.decided) else set()
+        return {**self._lost, **dict.fromkeys(sorted(late), "")}
+
+    def _is_done(self, name: str) -> bool:
+        return name in self._started and self._started[name].state == "done"
+
+    @property
+    def notes(self) -> list[str]:
+        """Why some seeds do not count, in sentences."""
+        late = [str(number) for number, why in self.uncounted.items() if not why]
+        said = [f"Seed {number} does not count, because {why}." for number, why in self._lost.items()]
+        if len(late) == 1:
+            said.append(f"Seed {late[0]} ended after the verdict and does not count.")
+        elif late:
+            said.append(
+                f"Seeds {', '.join(late[:-1])} and {late[-1]} ended after the verdict and do not count."
+            )
+        return said
 
     def supply(self, free: int) -> Iterable[str]:
         """Return the trials of further blocks, as many as have room, once no other block trains."""
@@ -158,9 +191,11 @@ class Arms(Launcher):
         number, arm = int(trial.name.rsplit("-", 2)[1]), _arm_of(trial.name)
         there = self._running.setdefault(number, {})
         there[arm] = trial
+        if _lacks(trial, STREAMLESS):
+            self.finish(f"{trial.name} has no stream: {_error_of(trial)}")
         if len(there) < 2:
             other = self._started.get(f"{self._title}-{number}-{ARMS[1 - arm]}")
-            if trial.state == "failed" and other is not None:
+            if trial.state == "failed" and other is not None and not _lacks(trial, THE_LOADERS):
                 watch = threading.Thread(target=self._outlast, args=(trial, other), daemon=True)
                 watch.start()
             return
@@ -169,10 +204,7 @@ class Arms(Launcher):
         if self._why or self.verdict.decided:
             return
         lasted = self._outlasted
-        gone = next(
-            (one for one in there.values() if one.state not in {"done", "failed"} and one.name not in lasted),
-            None,
-        )
+        gone = next((one for one in there.values() if _says_nothing(one) and one.name not in lasted), None)
         if gone is not None:
             self._lose(number, gone)
             return
@@ -180,11 +212,22 @@ class Arms(Launcher):
             a for a in (0, 1) if there[a].state == "done" and self._rules.metric not in there[a].metrics
         ]
         if unlogged:
-            logged = ", ".join(there[unlogged[0]].metrics) or "nothing"
-            self.finish(f"the {ARMS[unlogged[0]]} never logged {self._rules.metric!r}. It logged {logged}")
+            self.finish(self._unlogged(unlogged, there))
             return
-        self._lost = 0
+        self._succession = 0
         self._take(self._block(number, there[0], there[1]))
+
+    def _unlogged(self, arms: Sequence[int], there: Mapping[int, Trial]) -> str:
+        """Return that some arms are done and never logged the metric, and what to do."""
+        metric, logged = (
+            self._rules.metric,
+            dict.fromkeys(name for arm in arms for name in there[arm].metrics),
+        )
+        who = f"the {ARMS[arms[0]]}" if len(arms) == 1 else "both arms"
+        it, hint = "It" if len(arms) == 1 else "They", did_you_mean(metric, logged)
+        call = f"tsnb.log({metric}=...)" if metric.isidentifier() else f"tsnb.log(**{{{metric!r}: ...}})"
+        told = f"{who} never logged {metric!r}. {it} logged {', '.join(logged) or 'nothing'}.{hint}"
+        return f"{told} Log it in both trainings, {call}, and run the duel again"
 
     def _outlast(self, failed: Trial, other: Trial) -> None:
         """Stop an arm once it has taken more samples than the other one, whose code has raised. On a thread."""
@@ -197,11 +240,14 @@ class Arms(Launcher):
             time.sleep(LOOK_S)
 
     def _lose(self, number: int, trial: Trial) -> None:
-        self._lost += 1
-        self.say(f"seed {number} does not count, because {trial.name} {trial.state}")
-        if self._lost >= LOST:
+        error = _error_of(trial)
+        self._lost[number] = f"{trial.name} {trial.state}{': ' if error else ''}{error.rstrip('.')}"
+        self._succession += 1
+        self.say(f"seed {number} does not count, because {self._lost[number]}")
+        if self._succession >= LOST:
             self.finish(
-                f"{LOST} blocks in succession do not count. The last is that of {trial.name}, which {trial.state}"
+                f"{LOST} seeds in succession do not count. The last time, {self._lost[number]}. Read `tsnb logs "
+                f"{trial.name}`, look for too little memory if a process was killed, and run the duel again"
             )
 
     def _block(self, number: int, a: Trial, b: Trial) -> Block:
@@ -241,7 +287,7 @@ class Arms(Launcher):
     def _take(self, block: Block) -> None:
         self._ledger.add(self._asked.duel, block)
         self.blocks.append(block)
-        self.verdict = judge(self.blocks, self._rules)
+        self.verdict = judge(self.blocks, self._rules, name=self._title)
         for listener in self._heard:
             listener(self.verdict)
         if self.verdict.decided or self.verdict.why:
@@ -250,18 +296,21 @@ class Arms(Launcher):
     def over(self) -> None:
         """Enter the verdict, and let go of what was shipped."""
         ended = self._why or "it was stopped"
-        self.verdict = judge(self.blocks, self._rules, ended=ended)
+        self.verdict = judge(self.blocks, self._rules, ended=ended, name=self._title)
         for plan in self._plans:
             plan.discard()
         self._ledger.end(self._asked.duel, self.verdict)
         for listener in self._heard:
             listener(self.verdict)
-        self.say(str(self.verdict))
+        with contextlib.suppress(TimeoutError, RuntimeError):  # before whoever waits goes on
+            the_hub().call(self._show(str(self.verdict)), SAID_S)
 
     def say(self, line: str) -> None:
-        """Show a line where the trials' output is shown. From any thread."""
-        content = {"name": "stdout", "text": f"duel {self._title!r}: {line}\n"}
-        the_hub().loop.call_soon_threadsafe(self._here.publish, "stream", content)
+        """Show a line where the trials' output is shown. From any thread; returns at once."""
+        the_hub().post(self._show(line))
+
+    async def _show(self, line: str) -> None:
+        self._here.publish("stream", {"name": "stdout", "text": f"duel {self._title!r}: {line}\n"})
 
 
 def _arm_of(name: str) -> int:
@@ -287,6 +336,16 @@ def _first_epoch(trial: Trial) -> int | None:
         if row.epoch is not None and row.stream_epoch is not None:
             return int(row.stream_epoch - (row.epoch - 1))
     return None
+
+
+def _lacks(trial: Trial, what: Sequence[str]) -> bool:
+    """Return whether a trial failed by one of some errors of its stream, which its code has no part in."""
+    return _error_of(trial).partition(":")[0] in what
+
+
+def _says_nothing(trial: Trial) -> bool:
+    """Return whether the end of a trial says nothing of its code."""
+    return trial.state not in {"done", "failed"} or _lacks(trial, THE_LOADERS)
 
 
 def _error_of(trial: Trial) -> str:

@@ -223,8 +223,11 @@ def interval(differences: Sequence[float], level: float) -> tuple[float, float]:
     sized = _sized(differences)
     if 2 ** len(sized) < 2 / level:  # each block at most doubles the evidence
         return -math.inf, math.inf
-    reach = float(np.ptp(sized)) or abs(float(sized[0])) or 1.0
     middle = float(np.median(sized))
+    reach = float(np.ptp(sized))
+    if not reach:  # all alike: every other shift is as far from them as the next
+        alike = Evidence([1.0] * len(sized)).side(level)
+        return (middle, middle) if alike else (-math.inf, math.inf)
     low, high = float(sized.min()) - 3 * reach, float(sized.max()) + 3 * reach
     ends = [_end(sized, level, middle, far) for far in (low, high)]
     return ends[0], ends[1]

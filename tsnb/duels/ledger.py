@@ -3,7 +3,9 @@
 A line is added under a lock and synchronised to the disk, so a killed notebook loses at most the blocks that run. A
 line that was cut off in the middle is passed over. A duel that has no verdict and whose process has gone continues when
 the same code is run again under its name: with its seeds, its level and the blocks that it has. A new start brings no
-fresh seeds.
+fresh seeds. A duel that is undecided after all its seeds continues with a larger number of them. This keeps its error:
+the evidence is valid whenever one stops, so the number of seeds may depend on what was seen. In a series too, because a
+level depends only on the verdicts that stood when its duel began, and none of those is taken back.
 
 Seeds come from the duel's root, which the system's random numbers give. The author of a change does not choose them.
 """
@@ -25,7 +27,8 @@ from typing import Any
 import numpy as np
 
 from tsnb.duels.evidence import level_in_series
-from tsnb.duels.verdict import BETTER, SHOWN, Block, DuelVerdict, Rules, judge
+from tsnb.duels.seeds import Block, Rules
+from tsnb.duels.verdict import BETTER, SHOWN, DuelVerdict, judge
 from tsnb.errors import TsnbError
 from tsnb.machine.owners import Owner, alive, owner
 from tsnb.private.directories import Unsafe
@@ -49,7 +52,7 @@ class Asked:
     name: str
     """Its name."""
     code: str
-    """Hash of both arms' code and of what was asked."""
+    """Hash of both arms' code and of what was asked, but the number of seeds."""
     root: int
     """What its seeds are made from."""
     rules: Rules
@@ -143,7 +146,7 @@ class Ledger:
 
         Args:
             name: Its name.
-            code: Hash of both arms' code and of what was asked; empty: nothing can be taken up.
+            code: Hash of both arms' code and of what was asked but the number of seeds; empty: nothing can be taken up.
             rules: What is asked; the level is the error of the duel, or of its series.
             series: The series; empty: it stands alone.
             root: What its seeds are made from. Defaults to the system's random numbers.
@@ -160,7 +163,8 @@ class Ledger:
                 if code and (found.name, found.code, found.series) == (name, code, series):
                     if found.duel in ended or (found.lives and found.duel not in left):
                         break
-                    again = replace(found, process=owner(os.getpid()), began_s=time.time())
+                    most = replace(found.rules, most=rules.most)
+                    again = replace(found, rules=most, process=owner(os.getpid()), began_s=time.time())
                     self._add(descriptor, "asked", asdict(again))
                     return again, blocks.get(found.duel, [])
             before = [one for one in known.values() if series and one.series == series]
@@ -202,7 +206,7 @@ class Ledger:
             self._add(descriptor, "block", {"duel": duel, **facts})
 
     def end(self, duel: str, verdict: DuelVerdict) -> None:
-        """Enter a verdict. A duel that is undecided can be taken up again, unless it has had all its blocks.
+        """Enter a verdict. A duel that is undecided can be taken up again, unless an arm failed in all its blocks.
 
         Args:
             duel: The duel's key.
@@ -211,7 +215,7 @@ class Ledger:
         Raises:
             TsnbError: The file cannot be written.
         """
-        kind = "ended" if verdict.decided or len(verdict.blocks) >= verdict.rules.most else "left"
+        kind = "ended" if verdict.decided or verdict.broken else "left"
         told = {**verdict.to_dict(), "duel": duel}
         strict = json.loads(json.dumps(told), parse_constant=lambda _: None)
         with self._alone() as descriptor:
@@ -226,19 +230,15 @@ class Ledger:
         known, _, ended, _ = self._read()
         return [(one, ended.get(one.duel, "")) for one in known.values() if one.series == name]
 
-    def told(self, since_s: float = 0.0) -> list[dict[str, Any]]:
-        """Return the newest duels, the last one of each name, as every screen has it (`DuelVerdict.told`).
-
-        Args:
-            since_s: Without those that are over and were started before, in seconds since 1970.
-        """
+    def told(self) -> list[dict[str, Any]]:
+        """Return the newest duels, the last one of each name, as every screen has it (`DuelVerdict.told`)."""
         known, blocks, ended, left = self._read()
         found = []
         over = {key: key in ended or key in left or not one.lives for key, one in known.items()}
-        last = {one.name: one for key, one in known.items() if not over[key] or one.began_s >= since_s}
+        last = {one.name: one for one in known.values()}
         for one in sorted(last.values(), key=lambda each: each.began_s)[-SHOWN:]:
             why = left.get(one.duel, "its process has ended" if over[one.duel] else "")
-            verdict = judge(blocks.get(one.duel, []), one.rules, ended=why)
+            verdict = judge(blocks.get(one.duel, []), one.rules, ended=why, name=one.name)
             found.append(verdict.told(one.name, over=over[one.duel]))
         return found
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import math
 import os
 import threading
 from collections.abc import Collection
@@ -14,7 +15,8 @@ from typing import Any
 
 from tsnb.duels.blocks import Arms
 from tsnb.duels.ledger import Asked
-from tsnb.duels.verdict import SHOWN, DuelVerdict
+from tsnb.duels.seeds import ARMS, Block
+from tsnb.duels.verdict import SHOWN, DuelVerdict, signed
 from tsnb.errors import TrialFailed
 from tsnb.lazy import Hinting
 from tsnb.native.endings import Bound
@@ -133,34 +135,45 @@ class Duel(Bound, Hinting):
         self._arms.finish("it was stopped")
         self.trials.stop()
 
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on the seeds that do not count: an arm was killed, or they ended after the verdict."""
+        return self._arms.notes
+
     def told(self) -> dict[str, Any]:
         """Return all that screens show of it, as strict JSON: `DuelVerdict.told`."""
         return self.verdict.told(self.name, over=self.over)
 
     def _lines(self) -> list[str]:
         verdict = self.verdict
-        lines = [f"duel {self.name!r}: {verdict if self.over else f'running. So far {verdict}'}"]
-        if not self.over and verdict.needs:
-            lines.append(verdict.needs)
-        if verdict.blocks:
-            lines.append(f"{verdict.about} {verdict.unequal}".strip())
-        return lines
+        lines = [
+            f"duel {self.name!r}: {'' if self.over else 'running. So far '}{verdict.said}",
+            verdict.needs,
+        ]
+        lines += [f"{verdict.about} {verdict.unequal}".strip() if verdict.compared else "", *self.notes]
+        return [line for line in lines if line]
 
     def _table(self) -> list[list[str]]:
+        verdict = self.verdict
         rows = [
-            [str(row["block"]), str(row["seed"]), f"{row['incumbent']:.4g}", f"{row['candidate']:.4g}",
-             f"{row['difference']:+.3g}", f"{row['evidence']:.3g}", row["for"]]
-            for row in self.verdict.rows
+            [str(row["block"]), str(row["seed"]), *(_came_to(block, arm) for arm in (0, 1)),
+             signed(row["difference"]) if math.isfinite(row["difference"]) else row["favours"],
+             f"{row['evidence']:.3g}", row["for"]]
+            for row, block in zip(verdict.rows, verdict.blocks, strict=True)
         ]  # fmt: skip
+        if not rows:
+            return []
         head = ["block", "seed", "incumbent", "candidate", "difference", "evidence", "for"]
         return [head, *rows]
 
     def __repr__(self) -> str:
-        return harmless("\n".join([*self._lines(), *text_table(self._table())]))
+        table = self._table()
+        return harmless("\n".join([*self._lines(), *(text_table(table) if table else [])]))
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<p>{html.escape(harmless(line))}</p>" for line in self._lines())
-        return f"{lines}{drawn(self.told())}{html_table(self._table())}"
+        table = self._table()
+        return f"{lines}{drawn(self.told())}{html_table(table) if table else ''}"
 
     def results(self) -> Any:
         """Return a table of the duel's trials, one row per trial.
@@ -172,6 +185,13 @@ class Duel(Bound, Hinting):
             A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys.
         """
         return self.trials.results()
+
+
+def _came_to(block: Block, arm: int) -> str:
+    """Return what an arm of a block came to, in a word or a number."""
+    if block.raised[arm]:
+        return "failed"
+    return "stopped" if block.outlasted == ARMS[arm] else f"{(block.incumbent, block.candidate)[arm]:.4g}"
 
 
 def drawn(told: Duelled) -> str:

@@ -10,13 +10,14 @@ from typing import Any
 
 from tsnb.conducting.conductor import Conductor
 from tsnb.config import check_name
-from tsnb.duels.blocks import ARMS, Arms
+from tsnb.discovery import registry
+from tsnb.duels.blocks import Arms
 from tsnb.duels.grammar import Wish
 from tsnb.duels.ledger import Ledger
 from tsnb.duels.result import Duel
 from tsnb.duels.result import enter as enter_duel
-from tsnb.duels.verdict import Rules
-from tsnb.errors import TsnbError
+from tsnb.duels.seeds import ARMS, Rules
+from tsnb.errors import ProducerNotFound, TsnbError
 from tsnb.experiments.cells import plan_cell
 from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, name_of
@@ -25,6 +26,7 @@ from tsnb.experiments.running.engine import engine_of
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.cargo.unnamed_file import opened
 from tsnb.kernels.output.outlets import outlet_here
+from tsnb.options import runs_here
 from tsnb.planners.queueing import Places
 from tsnb.records.scores import direction_of
 from tsnb.sweeps.sweep import Sweep, enter, find
@@ -94,6 +96,7 @@ def duel(
         UnknownDirection: If tsnb cannot tell whether a high or a low value is better.
         UndefinedNames: If a function reads names that are not defined.
         NotShippable: If a function or an argument cannot be pickled.
+        ProducerNotFound: If no stream is running, or none of that name.
         TsnbError: If the ledger of duels cannot be written.
     """
     own = {key: value for key, value in options.items() if key not in OPTION_NAMES | {"with_", "check"}}
@@ -143,6 +146,7 @@ def begin(title: str, makers: tuple[Maker, Maker], wish: Wish, options: Mapping[
     rules = Rules(wish.metric, mode, wish.error, wish.seeds or MOST, wish.min_delta, wish.equal or "")
     plans: list[TrialPlan] = []
     try:
+        _require_stream(options)
         plans += [make(f"{title}-1-{arm}", title) for arm, make in zip(ARMS, makers, strict=True)]
         former = find(title)
         if former is not None and not former.over:
@@ -167,6 +171,25 @@ def begin(title: str, makers: tuple[Maker, Maker], wish: Wish, options: Mapping[
         arms.say(f"continues with the {len(blocks)} seeds that it has")
     told.begin(wish.budget_s)
     return told
+
+
+def _require_stream(options: Mapping[str, Any]) -> None:
+    """Refuse a duel whose arms would find no stream. Where several are served, its code may name one.
+
+    Args:
+        options: Of its trials, as they were given.
+
+    Raises:
+        ProducerNotFound: There is none, or none of that name; says how to serve one.
+    """
+    name = options.get("stream")
+    if not runs_here(options.get("engine") or "local") or registry.away(name) is not None:
+        return
+    try:
+        registry.find(name)
+    except ProducerNotFound:
+        if name is not None or not registry.entries():
+            raise
 
 
 def duel_code(
@@ -244,8 +267,9 @@ def duel_cell(
 
 
 def _code(plans: Sequence[TrialPlan], rules: Rules) -> str:
-    """Return a hash of both arms' code, variables and options, and of what was asked."""
-    found = hashlib.sha256(repr((rules, [(plan.text, plan.options) for plan in plans])).encode())
+    """Return a hash of both arms' code, variables and options, and of what was asked but the number of seeds."""
+    wished = replace(rules, most=0)
+    found = hashlib.sha256(repr((wished, [(plan.text, plan.options) for plan in plans])).encode())
     for plan in plans:
         with opened(plan.arrival["cargo"]) as file:
             while part := file.read(1 << 20):

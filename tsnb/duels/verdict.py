@@ -7,9 +7,10 @@
 | undecided | the blocks or the time are spent, it was stopped, or an arm could not be compared |
 
 A block's difference is that of the last values that its arms logged, or of those at the same samples or time. No number
-(nan, an infinite value, an arm whose code raised) is worse than any number. Where both arms have none, they are equal.
+(nan, an infinite value, an arm whose code raised) is worse than any number. Where both arms have none, the block says
+nothing: it is no tie, and no part of the evidence. This keeps the error, because the rule treats both arms alike.
 If code raises, the arm that has taken more samples by its end is the better one. The other need not go on after that.
-A block whose process was killed or stopped says nothing and does not count.
+A block whose process was killed or stopped does not count.
 
 Pure.
 """
@@ -20,75 +21,19 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from tsnb.duels.evidence import Evidence, excluded, interval
+from tsnb.duels.seeds import ARMS, Block, Rules, broken
 from tsnb.text.words import strict
 
-__all__ = ["BETTER", "NONE", "OPEN", "SHOWN", "WORSE", "Block", "DuelVerdict", "Rules", "judge"]
+__all__ = ["BETTER", "NONE", "OPEN", "SHOWN", "WORSE", "DuelVerdict", "judge", "signed"]
 
 BETTER, WORSE, NONE, OPEN = "better", "worse", "no difference found", "undecided"
 
 SHOWN = 8
 """Duels that a screen shows at most, the newest: a night has many, and a page asks for them every few seconds."""
-
-BROKEN = 2
-"""So many first blocks in which one arm's code raised end a duel: it would in the others too."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """One seed: what both arms came to."""
-
-    number: int
-    """Number of the block, from 1."""
-    seed: int
-    """Seed of both arms."""
-    incumbent: float
-    """Metric of the incumbent; nan if it has none."""
-    candidate: float
-    """Metric of the candidate; nan if it has none."""
-    samples: tuple[int, int] = (0, 0)
-    """Samples that the two have taken."""
-    batches: tuple[int, int] = (0, 0)
-    """Batches that the two have taken."""
-    raised: tuple[str, str] = ("", "")
-    """First line of the error of each arm whose code raised."""
-    paired: str = ""
-    """"weights" if both had the same batches and first weights, "batches" if only these; empty: not known."""
-    outlasted: str = ""
-    """The arm that took more samples than the other one, whose code raised; empty: no arm's code raised sooner."""
-
-    def difference(self, mode: str) -> float:
-        """Return how much better the candidate is; infinite if only one of the two has a number.
-
-        Args:
-            mode: "min" or "max": which values are better.
-        """
-        if self.outlasted:
-            return math.inf if self.outlasted == "candidate" else -math.inf
-        there = math.isfinite(self.incumbent), math.isfinite(self.candidate)
-        if there == (True, True):
-            return (self.candidate - self.incumbent) * (1 if mode == "max" else -1)
-        return 0.0 if there[0] == there[1] else math.copysign(math.inf, there[1] - there[0])
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What was asked of a duel."""
-
-    metric: str
-    """Logged number that is compared."""
-    mode: str
-    """"min" or "max": which values are better."""
-    level: float = 0.05
-    """Chance of a verdict better or worse though the change makes no difference."""
-    most: int = 40
-    """Largest number of blocks."""
-    min_delta: float | None = None
-    """Smallest difference that matters, in units of the metric."""
-    equal: str = ""
-    """"samples" or "time" if values at the same samples or seconds are compared; empty: the last ones."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +47,8 @@ class DuelVerdict:
 
     word: str
     """"better", "worse", "no difference found" or "undecided": of the candidate."""
-    effect: float
-    """Mean of the blocks' differences, candidate minus incumbent, in units of the metric."""
+    effect: float | None
+    """Mean of the blocks' differences, candidate minus incumbent, in units of the metric; None if there is none."""
     interval: tuple[float, float]
     """Range of the effect, valid however often one looks."""
     evidence: float
@@ -118,12 +63,39 @@ class DuelVerdict:
     """Why it is undecided."""
     over_time: tuple[float, ...] = field(default=(), repr=False)
     """Base-2 logarithm of the evidence after each block: above 0 for better, below 0 for worse."""
+    name: str = field(default="", repr=False)
+    """The duel's name, which the names of its trials begin with."""
+
+    @property
+    def differences(self) -> list[float]:
+        """How much better the candidate is, of each block that says something."""
+        return [block.difference(self.rules.mode) for block in self.blocks if not block.silent]
 
     @property
     def wins(self) -> tuple[int, int, int]:
         """Blocks in which the candidate was better, worse, and equal."""
-        found = [block.difference(self.rules.mode) for block in self.blocks]
+        found = self.differences
         return sum(x > 0 for x in found), sum(x < 0 for x in found), sum(x == 0 for x in found)
+
+    @property
+    def neither(self) -> int:
+        """Blocks in which neither arm has a number: they say nothing."""
+        return sum(block.silent for block in self.blocks)
+
+    @property
+    def broken(self) -> bool:
+        """Whether an arm failed in every block, or neither has a number in any of them."""
+        return not self.decided and bool(broken(self.blocks, self.rules))
+
+    @property
+    def compared(self) -> bool:
+        """Whether the blocks compare the two arms: some have a number, and no arm failed in all of them."""
+        return bool(self.differences) and not self.broken
+
+    @property
+    def same(self) -> bool:
+        """Whether both arms have exactly the same number in every block."""
+        return bool(self.blocks) and not self.neither and not any(self.differences)
 
     @property
     def decided(self) -> bool:
@@ -131,20 +103,21 @@ class DuelVerdict:
         return self.word != OPEN
 
     @property
-    def spread(self) -> float:
-        """Standard deviation of the blocks' differences; nan with fewer than two."""
-        found = [x for block in self.blocks if math.isfinite(x := block.difference("max"))]
-        return statistics.stdev(found) if len(found) > 1 else math.nan
+    def spread(self) -> float | None:
+        """Standard deviation of the blocks' differences; None with fewer than two."""
+        found = [x for x in self.differences if math.isfinite(x)]
+        return statistics.stdev(found) if len(found) > 1 else None
 
     @property
-    def pairing(self) -> float:
-        """Standard deviation of a difference of unpaired runs, as a multiple of the blocks'; nan if not known.
+    def pairing(self) -> float | None:
+        """Standard deviation of a difference of unpaired runs, as a multiple of the blocks'.
 
-        2 means that pairs tell as much as four times as many separate runs.
+        2 means that pairs tell as much as four times as many separate runs. None with fewer than two pairs, and if all
+        differences are equal.
         """
         found = [b for b in self.blocks if math.isfinite(b.incumbent) and math.isfinite(b.candidate)]
         if len(found) < 2 or not self.spread:
-            return math.nan
+            return None
         apart = statistics.variance(b.incumbent for b in found) + statistics.variance(
             b.candidate for b in found
         )
@@ -159,7 +132,7 @@ class DuelVerdict:
         """
         if self.decided:
             return 0
-        number = len(self.blocks)
+        number = len(self.differences)
         apart = math.ceil(math.log2(self.needed / self.evidence) - 1e-9)
         whole = math.log2(self.needed) if self.rules.min_delta else -2 * math.log(self.rules.level)
         return max(1, min(apart, math.ceil(whole - 1e-9) - number))
@@ -171,26 +144,24 @@ class DuelVerdict:
             return 0
         number, rates = len(self.blocks), [(math.log(self.evidence), math.log(self.needed))]
         if self.rules.min_delta is None:
-            sure = excluded([block.difference(self.rules.mode) for block in self.blocks])
+            sure = excluded(self.differences)
             rates.append((sure, -math.log(self.rules.level)))
         left = [number * (goal / got - 1) for got, goal in rates if number > 2 and got > 0.1 * number]
         return max(self.fewest, math.ceil(min(left))) if left else None
 
     @property
     def needs(self) -> str:
-        """How many more seeds are needed, in a sentence; empty if no more come."""
-        if self.decided or self.why:
-            return ""
-        left = self.rules.most - len(self.blocks)
-        if self.still is None:
-            seeds = f"{self.fewest} more seed{' is' if self.fewest == 1 else 's are'} needed"
-            return f"At least {seeds}. The seeds so far do not tell how many."
-        said = f"About {self.still} more seed{' is' if self.still == 1 else 's are'} needed at this pace"
-        return f"{said}. Only {left} are left." if self.still > left else f"{said}."
+        """What it takes to decide, in a sentence or two; empty if it is decided.
+
+        While the duel runs, how many more seeds are needed. At an undecided end, how to go on too.
+        """
+        return _needs(self)
 
     @property
     def about(self) -> str:
-        """What the verdict is about, in one sentence."""
+        """What the verdict is about, in one sentence; empty if the blocks do not compare the arms."""
+        if not self.compared:
+            return ""
         compared = f"the last {self.rules.metric}"
         if self.rules.equal:
             compared = f"{self.rules.metric} at equal {self.rules.equal}"
@@ -207,7 +178,13 @@ class DuelVerdict:
     def unequal(self) -> str:
         """How many times the samples of the incumbent the candidate took, in words; empty if as many."""
         mine, theirs = (sum(block.samples[arm] for block in self.blocks) for arm in (1, 0))
-        if not theirs or not mine or abs(mine / theirs - 1) < 0.01 or self.rules.equal == "samples":
+        if (
+            not self.compared
+            or not theirs
+            or not mine
+            or abs(mine / theirs - 1) < 0.01
+            or self.rules.equal == "samples"
+        ):
             return ""
         return f"The candidate took {mine / theirs:.2g} times the samples of the incumbent."
 
@@ -222,10 +199,11 @@ class DuelVerdict:
             "verdict": self.word, "effect": self.effect, "interval": [low, high], "metric": self.rules.metric,
             "mode": self.rules.mode, "evidence": self.evidence, "needed": self.needed,
             "level": self.rules.level, "seeds": len(self.blocks), "wins": self.wins[0], "losses": self.wins[1],
-            "ties": self.wins[2], "spread": self.spread, "pairing": self.pairing,
+            "ties": self.wins[2], "neither": self.neither, "spread": self.spread, "pairing": self.pairing,
             "samples": sum(sum(block.samples) for block in self.blocks),
             "batches": sum(sum(block.batches) for block in self.blocks),
-            "still": self.still, "why": self.why, "about": f"{self.about} {self.unequal}".strip(),
+            "still": self.still, "why": self.why, "needs": self.needs,
+            "about": f"{self.about} {self.unequal}".strip(),
         }  # fmt: skip
 
     @property
@@ -251,29 +229,22 @@ class DuelVerdict:
             over: Whether the verdict is final.
         """
         state = self.word if over or self.decided else "running"
-        said = f"So far {self}" if state == "running" else str(self)
-        facts = {
-            "duel": name, "over": over, "state": state, "said": said, "needs": "" if over else self.needs
-        }  # fmt: skip
+        said = f"So far {self.said}" if state == "running" else self.said
+        facts = {"duel": name, "over": over, "state": state, "said": said}
         found = strict({**facts, **self.to_dict(), "most": self.rules.most, "blocks": self.rows})
         assert isinstance(found, dict)
         return found
 
+    @property
+    def said(self) -> str:
+        """The verdict in a sentence or two, without what to do next (`needs`)."""
+        return _said(self)
+
     def __str__(self) -> str:
-        wins, losses, ties = self.wins
-        seeds = f"{len(self.blocks)} seed{'' if len(self.blocks) == 1 else 's'}"
-        said = f"{self.word} after {seeds}"
-        if self.blocks:
-            low, high = self.interval
-            range_ = f" ({low:+.3g} to {high:+.3g})" if math.isfinite(low + high) else ""
-            said += f": {self.rules.metric} {self.effect:+.3g}{range_}, {wins} better, {losses} worse"
-            said += f", {ties} equal" if ties else ""
-        if self.why:
-            said += f". {self.why[0].upper()}{self.why[1:]}"
-        return said
+        return f"{self.said.rstrip('.')}. {self.needs}" if self.why and self.needs else self.said
 
 
-def judge(blocks: Sequence[Block], rules: Rules, *, ended: str = "") -> DuelVerdict:
+def judge(blocks: Sequence[Block], rules: Rules, *, ended: str = "", name: str = "") -> DuelVerdict:
     """Return what some blocks say.
 
     Example:
@@ -286,35 +257,38 @@ def judge(blocks: Sequence[Block], rules: Rules, *, ended: str = "") -> DuelVerd
             Later ones never change a verdict that stands.
         rules: What was asked.
         ended: Why no more come; empty while they do.
+        name: The duel's name.
     """
-    differences = [block.difference(rules.mode) for block in blocks]
-    found = Evidence(differences)
+    said = [block.difference(rules.mode) for block in blocks if not block.silent]
+    found, counts = Evidence(said), list(accumulate(not block.silent for block in blocks))
+    above, below = ([side[n - 1] if n else 0.0 for n in counts] for side in (found.above, found.below))
     needed = math.log(2 / rules.level)
     word, number = OPEN, len(blocks)
-    for at in range(number):
-        if max(found.above[at], found.below[at]) >= needed:
-            word, number = (BETTER if found.above[at] > found.below[at] else WORSE), at + 1
-        elif _nothing(differences[: at + 1], rules, last=at + 1 == number):
+    for at, count in enumerate(counts):
+        if max(above[at], below[at]) >= needed:
+            word, number = (BETTER if above[at] > below[at] else WORSE), at + 1
+        elif _nothing(said[:count], rules, last=at + 1 == number):
             word, number = NONE, at + 1
         if word != OPEN:
             break
     counted = tuple(blocks[:number])
-    broken = _broken(counted) if word == OPEN else ""
+    failed = broken(counted, rules) if word == OPEN else ""
     most = f"all {rules.most} seeds are spent" if word == OPEN and number >= rules.most else ""
-    last = max(found.above[number - 1], found.below[number - 1]) if number else 0.0
+    last = max(above[number - 1], below[number - 1]) if number else 0.0
     return DuelVerdict(
         word,
         _mean(counted),
-        _range(differences[:number], rules),
+        _range(said[: counts[number - 1]] if number else [], rules),
         math.exp(min(last, 700.0)),
         2 / rules.level,
         counted,
         rules,
-        why="" if word != OPEN else broken or most or ended,
+        why="" if word != OPEN else failed or most or ended,
         over_time=tuple(
-            (above if above >= below else -below) / math.log(2)
-            for above, below in zip(found.above[:number], found.below[:number], strict=True)
+            (more if more >= less else -less) / math.log(2)
+            for more, less in zip(above[:number], below[:number], strict=True)
         ),
+        name=name,
     )
 
 
@@ -328,24 +302,91 @@ def _nothing(differences: Sequence[float], rules: Rules, *, last: bool) -> bool:
     return excluded(differences) >= -math.log(rules.level)
 
 
-def _broken(blocks: Sequence[Block]) -> str:
-    """Return which arm's code raises; empty if it is neither, or there are too few blocks to know."""
-    for arm, name in enumerate(("incumbent", "candidate")):
-        errors = [block.raised[arm] for block in blocks if block.raised[arm]]
-        if len(errors) == len(blocks) >= BROKEN:
-            return f"the {name} failed with every seed: {errors[-1]}"
-    return ""
-
-
 def _side(value: float) -> str:
     return BETTER if value > 0 else WORSE if value < 0 else ""
 
 
-def _mean(blocks: Sequence[Block]) -> float:
+def _mean(blocks: Sequence[Block]) -> float | None:
     found = [b.candidate - b.incumbent for b in blocks if math.isfinite(b.candidate - b.incumbent)]
-    return statistics.fmean(found) if found else math.nan
+    return statistics.fmean(found) if found else None
 
 
 def _range(differences: Sequence[float], rules: Rules) -> tuple[float, float]:
+    if not any(map(math.isfinite, differences)):
+        return -math.inf, math.inf
     low, high = interval(differences, rules.level)
     return (low, high) if rules.mode == "max" else (-high, -low)
+
+
+def signed(value: float) -> str:
+    """Return a difference as texts have it: with its sign, and 0 without one.
+
+    Example:
+        >>> signed(0.5), signed(-0.0)
+        ('+0.5', '0')
+
+    Args:
+        value: The difference.
+    """
+    return f"{value:+.3g}" if value else "0"
+
+
+def _said(verdict: DuelVerdict) -> str:
+    """Return a verdict in a sentence or two, without what to do next."""
+    number, why = len(verdict.blocks), verdict.why
+    found = f"{verdict.word} after {number} seed{'' if number == 1 else 's'}"
+    if verdict.same:
+        found += f": both arms have exactly the same {verdict.rules.metric} with every seed"
+        found += _changes_nothing(verdict.rules.metric) if verdict.decided or why else ""
+    elif verdict.compared:
+        found += f": {', '.join(_numbers(verdict))}"
+    return f"{found}. {why[0].upper()}{why[1:]}" if why else found
+
+
+def _changes_nothing(metric: str) -> str:
+    return (
+        f". The change does nothing to {metric}: it probably never reaches the training, or {metric} is too coarse to "
+        "show it. Check that the candidate runs the changed code"
+    )
+
+
+def _numbers(verdict: DuelVerdict) -> list[str]:
+    """Return the effect with its range, and in how many blocks the candidate was what."""
+    found = []
+    if verdict.effect is not None:
+        low, high = verdict.interval
+        range_ = f" ({signed(low)} to {signed(high)})" if math.isfinite(low + high) else ""
+        found.append(f"{verdict.rules.metric} {signed(verdict.effect)}{range_}")
+    wins, losses, ties = verdict.wins
+    found += [f"{wins} better", f"{losses} worse", *([f"{ties} equal"] if ties else [])]
+    return [*found, *([f"{verdict.neither} without a number in both arms"] if verdict.neither else [])]
+
+
+def _needs(verdict: DuelVerdict) -> str:
+    """Return what it takes to decide, as `DuelVerdict.needs` has it."""
+    if verdict.decided or (verdict.why and not verdict.compared):
+        return _cure(verdict)
+    many, left = verdict.still or verdict.fewest, verdict.rules.most - len(verdict.blocks)
+    about, more = "About" if verdict.still else "At least", f"more seed{'' if many == 1 else 's'}"
+    be = "would be" if verdict.why else "is" if many == 1 else "are"
+    pace = " at this pace." if verdict.still else ". The seeds so far do not tell how many."
+    found = f"{about} {many} {more} {be} needed{pace}"
+    if verdict.why:
+        seeds = f" with seeds={len(verdict.blocks) + many} or more" if many > left else ""
+        return f"{found} To continue, run the same duel again under the same name{seeds}."
+    if not verdict.still or many <= left:
+        return found
+    return f"{found} Only {left} {'is' if left == 1 else 'are'} left. A larger seeds= can continue the duel after that."
+
+
+def _cure(verdict: DuelVerdict) -> str:
+    """Return what to do where the blocks do not compare the arms; empty if it is decided, or there is no block."""
+    if verdict.decided or not verdict.blocks:
+        return ""
+    arms = [name for arm, name in enumerate(ARMS) if all(block.raised[arm] for block in verdict.blocks)]
+    last = f"{verdict.name or 'NAME'}-{verdict.blocks[-1].number}"
+    logs = " and ".join(f"`tsnb logs {last}-{name}`" for name in arms or ARMS)
+    if not arms:
+        return f"Look for a loss that diverges ({logs}), correct both trainings, and run the duel again."
+    whom = "both trainings" if len(arms) == 2 else f"the {arms[0]}"
+    return f"Read the traceback ({logs}), correct {whom}, and run the duel again."

@@ -42,22 +42,23 @@ def duels_of(trials: Collection[str]) -> tuple[Duelled, ...]:
     return tuple(duel for source in sources for duel in source(trials))
 
 
-def _sentences(duel: Duelled) -> list[str]:
-    """Return what is said below a duel's name."""
-    lines = [duel["said"], duel["needs"], duel["about"] if duel["seeds"] else ""]
+def _sentences(duel: Duelled, *, brief: bool = False) -> list[str]:
+    """Return what is said below a duel's name; in brief not what a duel that is over is about."""
+    lines = [duel["said"], duel["needs"], "" if brief and duel["over"] else duel["about"]]
     return [line for line in lines if line]
 
 
-def duel_lines(duels: Sequence[Duelled]) -> Iterator[str]:
+def duel_lines(duels: Sequence[Duelled], *, brief: bool = False) -> Iterator[str]:
     """Give them as lines of text, each with a heading.
 
     Args:
         duels: The duels.
+        brief: Whether to leave out what those are about that are over.
     """
     for duel in duels:
         yield ""
         yield f"Duel {duel['duel']}: {duel['state']}"
-        for sentence in _sentences(duel):
+        for sentence in _sentences(duel, brief=brief):
             yield from wrap(sentence, WIDEST)
 
 
