@@ -464,7 +464,8 @@ def test_what_a_queued_trial_waits_for_is_the_same_everywhere(
     hold, path = vars(__main__)["hold"], tmp_path / "go"
     first = tsnb.run(hold, path=str(path), name="first")
     until(lambda: first.attached, LIMIT_S)
-    assert tsnb.streams.status("numbers").pending == {} and "waits_for" not in tsnb.results()
+    until(lambda: tsnb.streams.status("numbers").pending == {}, LIMIT_S)
+    assert "waits_for" not in tsnb.results()
     tsnb.run(hold, path=str(path), name="large", needs="3GiB")
     tsnb.run(hold, path=str(path), name="later", after="first")
     whys = {
@@ -511,6 +512,50 @@ def test_what_a_queued_trial_waits_for_is_the_same_everywhere(
     until(lambda: {row.state for row in heard.view.rows.values()} == {"done"}, LIMIT_S)
     assert "waits_for" not in tsnb.results()
     follower.close()
+    panel.close()
+
+
+SLOW_TO_COME = """
+def comes(path):
+    import os, time, tsnb
+    while not os.path.exists(path):
+        time.sleep(0.02)
+    for (batch,) in tsnb.attach():
+        break
+def stays_away(path):
+    import os, time
+    while not os.path.exists(path):
+        time.sleep(0.02)
+"""
+
+
+def test_a_trial_that_is_starting_has_a_row_from_then_on(
+    alone: tsnb.streams.Producer, tmp_path: Path
+) -> None:
+    """The panel was empty until the first batch; a trial that reads no stream goes from its rows after seconds."""
+    import __main__
+
+    exec(compile(SLOW_TO_COME, "<cell>", "exec"), vars(__main__))
+    panel, path = Panel(alone.name), tmp_path / "go"
+    panel.follow()
+    until(lambda: panel._tape.view.latest is not None, LIMIT_S)
+    for function, name in (("comes", "soon"), ("stays_away", "never")):
+        tsnb.run(vars(__main__)[function], path=str(path), name=name)
+
+    def lanes() -> dict[str, str]:
+        return {
+            lane["name"]: lane.get("pending", "")
+            for lane in panel._tape.scene()["lanes"]
+            if not lane.get("unknown")
+        }
+
+    until(lambda: lanes() == {"soon": "starting", "never": "starting"}, LIMIT_S)
+    assert panel._tape.view.say.text.endswith("2 are starting.")
+    until(lambda: tsnb.trials["soon"].state == "running" == tsnb.trials["never"].state, LIMIT_S)
+    until(lambda: "never" not in lanes(), LIMIT_S)
+    path.touch()
+    until(lambda: lanes().get("soon") == "" and tsnb.trials["soon"].state == "done", LIMIT_S)
+    assert "never" not in lanes()
     panel.close()
 
 

@@ -273,7 +273,7 @@ def test_trials_that_wait_for_a_place_have_rows_that_say_so_on_every_screen(
     (tmp_path / "go1").touch()
     until(lambda: "line-k2" in sweep and sweep["line-k2"].attached)
     until(lambda: any("line-k2" in {c.name for c in one.consumers} for one in watching.readings()))
-    told = [one for one in watching.readings() if one.pending]
+    told = itertools.dropwhile(lambda one: "line-k2" not in one.pending, watching.readings())
     before = itertools.takewhile(lambda one: "line-k2" not in {c.name for c in one.consumers}, told)
     assert all("line-k2" in one.pending for one in before), "it has a row until it attaches"
     until(lambda: dict(status("numbers").pending) == dict.fromkeys(("line-k3", "line-k4"), why))

@@ -30,6 +30,7 @@ from tsnb.experiments.running.branches import KeptStart
 from tsnb.experiments.running.clones import CloneLife, CloneWish, KeptCloneLife
 from tsnb.experiments.running.engine import engine_of
 from tsnb.experiments.running.own_life import OwnLife
+from tsnb.experiments.running.trial_life import SURE_S
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.marking import marked_beside
@@ -131,15 +132,14 @@ class Board(Hinting, Mapping[str, Trial]):
         return [trial for trial in self.values() if trial.state not in ENDED]
 
     def pending(self, stream: str) -> dict[str, str]:
-        """Return which of this process's own were queued for a stream and are not attached yet: state and reason."""
-        there = [
-            trial
-            for trial in self.own
-            if trial.life.was_queued
-            and (trial.state in ("queued", "starting") or (trial.state == "running" and not trial.attached))
-        ]
+        """Return which of this process's own are to read a stream and are not attached yet: state and reason."""
+        there = [trial for trial in self.own if _is_coming(trial)]
         streams = {named: stream_for(named) for named in {t.options.get("stream") for t in there}}
-        return {t.name: t.state_text for t in there if streams[t.options.get("stream")] == stream}
+        return {
+            t.name: "starting" if t.state == "running" else t.state_text
+            for t in there
+            if streams[t.options.get("stream")] == stream
+        }
 
     def tidy(self, trial: Trial, rows: Sequence[LoggedRow]) -> None:
         """Have the processes of trials go that ended before the last few. A listener, called on the hub's thread."""
@@ -267,6 +267,15 @@ def _takes(trial: Trial, stream: str) -> bool:
     if not named and (options.stream or trial.state != "queued"):
         named = stream_for(options.stream)
     return not options.detach and stream in named.split(", ")
+
+
+def _is_coming(trial: Trial) -> bool:
+    """Return whether a trial has not attached to a stream so far, and is expected to."""
+    if trial.state != "running":
+        return trial.state in ("queued", "starting")
+    # one that has waited was to read a stream; another that does not attach in a moment reads none
+    fresh = trial.life.was_queued or time.time() - trial.life.began_s <= SURE_S
+    return fresh and not (trial.attached or trial.report.get("stream"))
 
 
 trials = Board()
