@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -65,6 +66,15 @@ def test_what_is_no_number_is_worse() -> None:
     assert (both.word, both.why) == (OPEN, "neither arm has a finite acc with any seed")
     assert (both.effect, both.wins, both.neither, both.compared) == (None, (0, 0, 0), 3, False)
     assert not both.about and "`tsnb logs NAME-3-candidate`" in both.needs
+
+
+def test_arms_that_are_compared_at_the_same_samples_may_differ_later() -> None:
+    """A change of a late epoch cannot show before it; nor do the samples of the whole run matter then."""
+    pairs = [Block(k, k, 0.5, 0.5, (100, 200)) for k in range(1, 7)]
+    for equal in ("samples", "time"):
+        found = judge(pairs, Rules("loss", "min", equal=equal))
+        assert "it probably takes effect later, never reaches the training, or" in str(found)
+        assert not found.unequal and str(found.interval) == "(0.0, 0.0)"
 
 
 def test_a_block_without_a_number_in_both_arms_says_nothing() -> None:
@@ -135,6 +145,11 @@ def test_the_smallest_difference_that_matters() -> None:
     rules = Rules("acc", "max", min_delta=0.05)
     found = next(v for n in range(1, 20) if (v := judge(small[:n], rules)).decided)
     assert found.word == NONE and -0.05 < found.interval[0] < found.interval[1] < 0.05
+    sure = str(judge(steady(0.01, 12), rules))
+    assert sure.startswith("better") and sure.endswith(
+        "The difference is sure, but smaller than min_delta=0.05"
+    )
+    assert "min_delta" not in str(judge(steady(0.1, 12), rules))
 
 
 @given(
@@ -163,6 +178,14 @@ def test_pairing_and_what_it_is_about() -> None:
     assert found.pairing is not None and found.pairing > 100
     assert "same first weights" in found.about and found.unequal.startswith("The candidate took 1.5 times")
     assert not judge(pairs, Rules("acc", "max", equal="samples")).unequal
+    for kinds, words in (
+        (["other weights"] * 5, "with the same batches but other first weights for"),
+        (["batches"] * 5, "with the same batches for"),
+        (["weights"] * 4 + ["other weights"], "with the same batches for"),
+        (["weights"] * 4 + [""], "with the same seed for"),
+    ):
+        told = judge([replace(one, paired=kind) for one, kind in zip(pairs, kinds, strict=True)], ACC)
+        assert words in told.about
 
 
 def test_what_is_still_needed_is_said_as_far_as_it_is_known() -> None:

@@ -35,6 +35,7 @@ def test_a_cell_is_compared_with_the_code_of_a_trial(shell: Any) -> None:
         verdict = found.result.verdict
         assert (verdict.word, verdict.effect) == ("better", pytest.approx(1.0)), repr(found.result)
         assert 3 not in {block.seed for block in verdict.blocks}
+        assert "with the same batches for both arms" in verdict.about, "there are no first weights"
         assert found.result.name == "new-against-old" and found.result.wait(HANG_S).over
     trials.clear()
 

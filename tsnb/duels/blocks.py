@@ -322,12 +322,14 @@ def _samples(trial: Trial) -> int:
 
 
 def _paired(a: Trial, b: Trial) -> str:
-    """Return what both arms had in common: "weights", "batches", or nothing that is known."""
+    """Return what both arms had in common, as `Block.paired` has it; first weights are known of an optimizer's."""
     began = [_first_epoch(trial) for trial in (a, b)]
     weights = [trial.report.get("weights") for trial in (a, b)]
     if began[0] is None or began[0] != began[1] or a.report.get("stream") != b.report.get("stream"):
         return ""
-    return "weights" if weights[0] and weights[0] == weights[1] else "batches"
+    if not all(weights):
+        return "batches"
+    return "weights" if weights[0] == weights[1] else "other weights"
 
 
 def _first_epoch(trial: Trial) -> int | None:

@@ -76,9 +76,7 @@ class Duel(Bound, Hinting):
             budget_s: Seconds after which it ends. None: it has no such end.
         """
         if budget_s is not None:
-            self._timer = threading.Timer(
-                budget_s, self._arms.finish, [f"its budget of {budget_s:g} s is spent"]
-            )
+            self._timer = threading.Timer(budget_s, self._spend, [budget_s])
             self._timer.daemon = True
             self._timer.start()
         try:
@@ -86,6 +84,12 @@ class Duel(Bound, Hinting):
         except BaseException:
             self._end_timer()
             raise
+
+    def _spend(self, budget_s: float) -> None:
+        why = f"its budget of {budget_s:g} s is spent"
+        if not self.verdict.blocks:
+            why += " before a seed has ended. To continue, run the same duel again with a larger budget_s="
+        self._arms.finish(why)
 
     def _end_timer(self) -> None:
         if self._timer is not None:

@@ -37,7 +37,8 @@ class Block:
     raised: tuple[str, str] = ("", "")
     """First line of the error of each arm whose code raised."""
     paired: str = ""
-    """"weights" if both had the same batches and first weights, "batches" if only these; empty: not known."""
+    """What both had in common: "weights" (and batches), "other weights" (with the same batches), "batches"; empty: not
+    known."""
     outlasted: str = ""
     """The arm that took more samples than the other one, whose code raised; empty: no arm's code raised sooner."""
 

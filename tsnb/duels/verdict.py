@@ -166,8 +166,10 @@ class DuelVerdict:
         if self.rules.equal:
             compared = f"{self.rules.metric} at equal {self.rules.equal}"
         kinds = {block.paired for block in self.blocks}
-        both = "the same first weights and the same batches" if kinds == {"weights"} else "the same seed"
-        if kinds == {"batches"}:
+        both = "the same seed" if "" in kinds else "the same batches"
+        if kinds == {"weights"}:
+            both = "the same first weights and the same batches"
+        if kinds == {"other weights"}:
             both = "the same batches but other first weights"
         return (
             f"It compares {compared} on this data, over {len(self.blocks)} random seeds, with {both} for both "
@@ -178,13 +180,7 @@ class DuelVerdict:
     def unequal(self) -> str:
         """How many times the samples of the incumbent the candidate took, in words; empty if as many."""
         mine, theirs = (sum(block.samples[arm] for block in self.blocks) for arm in (1, 0))
-        if (
-            not self.compared
-            or not theirs
-            or not mine
-            or abs(mine / theirs - 1) < 0.01
-            or self.rules.equal == "samples"
-        ):
+        if self.rules.equal or not self.compared or not theirs or not mine or abs(mine / theirs - 1) < 0.01:
             return ""
         return f"The candidate took {mine / theirs:.2g} times the samples of the incumbent."
 
@@ -315,7 +311,7 @@ def _range(differences: Sequence[float], rules: Rules) -> tuple[float, float]:
     if not any(map(math.isfinite, differences)):
         return -math.inf, math.inf
     low, high = interval(differences, rules.level)
-    return (low, high) if rules.mode == "max" else (-high, -low)
+    return (low, high) if rules.mode == "max" else (0.0 - high, 0.0 - low)  # 0 stays 0, and not -0
 
 
 def signed(value: float) -> str:
@@ -337,17 +333,28 @@ def _said(verdict: DuelVerdict) -> str:
     found = f"{verdict.word} after {number} seed{'' if number == 1 else 's'}"
     if verdict.same:
         found += f": both arms have exactly the same {verdict.rules.metric} with every seed"
-        found += _changes_nothing(verdict.rules.metric) if verdict.decided or why else ""
+        found += _changes_nothing(verdict.rules) if verdict.decided or why else ""
     elif verdict.compared:
         found += f": {', '.join(_numbers(verdict))}"
+        found += _too_small(verdict)
     return f"{found}. {why[0].upper()}{why[1:]}" if why else found
 
 
-def _changes_nothing(metric: str) -> str:
+def _changes_nothing(rules: Rules) -> str:
+    metric, later = rules.metric, "takes effect later, " if rules.equal else ""
     return (
-        f". The change does nothing to {metric}: it probably never reaches the training, or {metric} is too coarse to "
-        "show it. Check that the candidate runs the changed code"
+        f". The change does nothing to {metric}: it probably {later}never reaches the training, or {metric} is too "
+        "coarse to show it. Check that the candidate runs the changed code"
     )
+
+
+def _too_small(verdict: DuelVerdict) -> str:
+    """Return that a sure difference is smaller than what matters; empty if it may matter, or none was named."""
+    low, high = verdict.interval
+    least = verdict.rules.min_delta
+    if verdict.word not in {BETTER, WORSE} or least is None or max(-low, high) >= least:
+        return ""
+    return f". The difference is sure, but smaller than min_delta={least:g}"
 
 
 def _numbers(verdict: DuelVerdict) -> list[str]:

@@ -64,9 +64,10 @@ class Shown {
     this.state.dataset.tone = TONES[told.state] || "soft";
     put(this.said, told.said);
     put(this.needs, told.needs);
-    put(this.about, told.seeds ? told.about : "");
+    put(this.about, told.about);
     this.needs.hidden = !told.needs;
-    this.about.hidden = this.charts.hidden = !told.seeds;
+    this.about.hidden = !told.about;
+    this.charts.hidden = !told.seeds;
     chartsOf(told, theme).forEach((chart, k) => {
       this.plots[k].draw(chart, theme);
       this.plots[k].tell(true);
