@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -9,6 +10,13 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 SAMPLES = 52
+ANEW = {"weights": torch.full((2,), float(int.from_bytes(os.urandom(3), "little")))}
+"""Other ones in each process that imports this module."""
+
+
+def computed_anew(batch: Any) -> Any:
+    """Compute with numbers of this module, which a spawned worker imports again."""
+    return batch[0].flatten(1)[:, :2] * ANEW["weights"], batch[1]
 
 
 def trunk() -> nn.Module:

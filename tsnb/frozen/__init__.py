@@ -4,7 +4,10 @@
 |---|---|
 | `applying` | where a network finds its inputs in a batch, and what becomes of the batch |
 | `part` | the frozen part as the stream runs it: without gradients, timed, tried twice on the first batch |
-| `refusals` | what is not frozen: dropout and batch norm in training mode, weights that change |
+| `reaching` | the networks and tensors that its code can reach |
+| `changes` | whether their numbers and modes are those of the start |
+| `refusals` | what is refused: dropout and batch norm in training mode, results that differ |
+| `raised` | what it raised, as its user should read it |
 | `on_device` | a frozen part on a GPU, which the serving process computes |
 | `loaders` | a loader whose batches have gone through a frozen part |
 | `counters` | how long it has computed, in memory that all workers share |

@@ -23,7 +23,7 @@ import torch
 
 from tsnb.stream.protocol.forms import TwoForms
 
-__all__ = ["FEATURES", "computed", "function_computed"]
+__all__ = ["FEATURES", "Unfit", "computed", "function_computed"]
 
 FEATURES = "features"
 """What the network's result is called in a dict."""
@@ -32,15 +32,19 @@ _WAY_OUT = (
 )
 
 
+class Unfit(TypeError):
+    """A batch and what it should go through do not go together; the message says what to pass."""
+
+
 def function_computed(function: Callable[[Any], Any], batch: Any) -> TwoForms:
     """Return what a function makes of a batch, with the batch beside it.
 
     Raises:
-        TypeError: It returned nothing.
+        Unfit: It returned nothing.
     """
     made = function(batch)
     if made is None:
-        raise TypeError("then= returned None. Let the function return the batch that trials should get.")
+        raise Unfit("then= returned None. Let the function return the batch that trials should get.")
     return TwoForms(made, (batch, made))
 
 
@@ -48,8 +52,8 @@ def computed(network: torch.nn.Module, batch: Any) -> TwoForms:
     """Return a batch with a network's features in place of its inputs, and one that has both.
 
     Raises:
-        TypeError: The batch is of a kind in which inputs have no place of their own.
-        ValueError: A dict does not say which field they are.
+        Unfit: The batch is of a kind in which inputs have no place of their own, or a dict that does not say which
+            field they are.
     """
     if isinstance(batch, (torch.Tensor, np.ndarray)):
         features = _plain(network(_tensor(batch)))
@@ -61,7 +65,7 @@ def computed(network: torch.nn.Module, batch: Any) -> TwoForms:
         features = _plain(network(_tensor(inputs)))
         kind = list if isinstance(batch, list) else tuple
         return TwoForms(kind([features, *rest]), kind([inputs, features, *rest]))
-    raise TypeError(
+    raise Unfit(
         f"then= is a network, and a batch is a {type(batch).__name__}, in which its inputs have no place. {_WAY_OUT}."
     )
 
@@ -74,7 +78,7 @@ def _in_fields(network: torch.nn.Module, batch: Mapping[Any, Any]) -> TwoForms:
         names = [_only_numbers(batch)]
         features = _plain(network(_tensor(batch[names[0]])))
     if FEATURES in batch and FEATURES not in names:
-        raise ValueError(f"The batch has a field {FEATURES!r} already. {_WAY_OUT}.")
+        raise Unfit(f"The batch has a field {FEATURES!r} already. {_WAY_OUT}.")
     rest = {key: value for key, value in batch.items() if key not in names}
     inputs = {key: batch[key] for key in names if key != FEATURES}
     return TwoForms({FEATURES: features, **rest}, {**inputs, FEATURES: features, **rest})
@@ -102,7 +106,7 @@ def _only_numbers(batch: Mapping[Any, Any]) -> Any:
     ]
     if len(found) == 1:
         return found[0]
-    raise ValueError(
+    raise Unfit(
         f"then= is a network, and the batch has the fields {', '.join(map(str, batch))}: which of them are its inputs "
         f"cannot be told. {_WAY_OUT}."
     )

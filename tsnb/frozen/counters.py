@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Callable
 from multiprocessing.reduction import DupFd
 from typing import Any
 
@@ -63,10 +64,12 @@ class Counters:
         seconds, batches = self._rows.sum(axis=0)
         return float(seconds), int(batches)
 
-    def __del__(self) -> None:
+    def __del__(
+        self, close: Callable[[int], None] = os.close
+    ) -> None:  # at the interpreter's end `os` has gone
         fd, self._fd = getattr(self, "_fd", -1), -1
         if fd >= 0:
-            os.close(fd)
+            close(fd)
 
     def __getstate__(self) -> Any:
         return DupFd(self._fd)  # only while multiprocessing spawns a worker

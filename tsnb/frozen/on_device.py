@@ -11,16 +11,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
 
 __all__ = ["HOST", "device_of", "moved", "why_without_seed"]
 
 HOST = torch.device("cpu")
 
 
-def device_of(networks: Iterable[nn.Module]) -> torch.device:
-    """Return the device of the first parameter or buffer that is not in the host's memory; else the host's."""
-    tensors = (value for network in networks for value in (*network.parameters(), *network.buffers()))
+def device_of(tensors: Iterable[torch.Tensor]) -> torch.device:
+    """Return the device of the first tensor that is not in the host's memory; else the host's."""
     return next((value.device for value in tensors if value.device.type not in ("cpu", "meta")), HOST)
 
 

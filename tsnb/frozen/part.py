@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from tsnb.errors import TsnbError
-from tsnb.frozen.applying import computed, function_computed
+from tsnb.frozen.applying import Unfit, computed, function_computed
+from tsnb.frozen.changes import AtStart
 from tsnb.frozen.counters import Counters
 from tsnb.frozen.on_device import HOST, device_of, moved
-from tsnb.frozen.refusals import copied, networks_of, require_frozen, require_same, weights_of
+from tsnb.frozen.raised import raised_in
+from tsnb.frozen.reaching import reached
+from tsnb.frozen.refusals import copied, require_frozen, require_same
 from tsnb.stream.loader.identity import identity
-from tsnb.stream.loader.seams import worker_row
+from tsnb.stream.loader.seams import StepFailed, worker_row
 from tsnb.stream.protocol.forms import TwoForms
 
 __all__ = ["FrozenPart", "name_of"]
@@ -50,20 +52,27 @@ class FrozenPart:
         self._then = then
         self.inputs = inputs
         self.name = name_of(then)
-        self.key = identity(then)
-        self._weights = weights_of(networks_of(then))
-        self.device = device_of(networks_of(then))
+        self._at_start = AtStart(then)
+        self.key = f"{identity(then)}{self._at_start.digest}"
+        self.device = device_of(reached(then).tensors())
         self.counters = Counters()
 
     def __call__(self, batch: Any) -> Any:
         """Return the batch that trials get: a `TwoForms` where inputs are kept. In a worker, or where there is none.
 
         Raises:
-            ValueError: The first batch gives another result the second time.
+            StepFailed: It raised, the first batch gives another result the second time, or it has changed.
         """
+        if why := self._at_start.why_changed_since_batch():
+            raise StepFailed(why)
         again = None if self.counters.tried else copied(batch)
         began = time.perf_counter()
-        made = self._made(batch)
+        try:
+            made = self._made(batch)
+        except Unfit as error:
+            raise StepFailed(str(error)) from None
+        except Exception as error:  # noqa: BLE001  # whatever the user's code raises
+            raise raised_in(self._then, batch, error) from None
         self.counters.count(worker_row(), time.perf_counter() - began)
         if again is not None:
             require_same(lambda same: self._made(same).batch, again, made.batch)
@@ -86,11 +95,7 @@ class FrozenPart:
         """Refuse to go on with other weights than at the start. Called in the serving process, before each epoch.
 
         Raises:
-            TsnbError: They have changed.
+            StepFailed: They have changed, or the mode of a network has.
         """
-        if weights_of(networks_of(self._then)) != self._weights:
-            raise TsnbError(
-                "The parameters of then= have changed since tsnb.serve, so it is not frozen: trials would get features "
-                "of different ages. Compute a part that learns (a momentum encoder) in the trials. For a part that "
-                "has finished learning, serve the loader again."
-            )
+        if why := self._at_start.why_changed():
+            raise StepFailed(why)

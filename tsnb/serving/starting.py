@@ -138,9 +138,9 @@ def serve(
     _warn_of(loader, name, options)
     refuse_wrapped(loader)
     if then is not None:
+        loader = frozen_loader(loader, part := FrozenPart(then, inputs=inputs))
         if not inputs and (why := why_gradients(then)):
             warnings.warn(why, RuntimeWarning, stacklevel=2)
-        loader = frozen_loader(loader, part := FrozenPart(then, inputs=inputs))
         if seed is not None and (why := why_without_seed(part.device)):
             warnings.warn(why, RuntimeWarning, stacklevel=2)
     cluster = cluster_at(engine)

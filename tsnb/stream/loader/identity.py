@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["identity", "is_installed"]
+__all__ = ["identity", "is_installed", "names_in"]
 
 WHOLE_BYTES = 1 << 28
 """Read in a quarter of a second; a stream is started that much later."""
@@ -135,7 +135,7 @@ class _Described:
         kinds: tuple[tuple[Any, Callable[[Any], None]], ...] = (
             ((list, tuple), self._sequence),
             ((set, frozenset), self._set),
-            (dict, self._mapping),
+            ((dict, types.MappingProxyType), self._mapping),
             (np.ndarray, self._array),
             (torch.Tensor, self._tensor),
             (torch.Generator, lambda made: self._array(made.get_state().numpy())),
@@ -230,7 +230,7 @@ class _Described:
 
     def _referred(self, code: types.CodeType, variables: dict[str, Any]) -> None:
         """Describe the globals that code names, and what it names of the project's own modules."""
-        read, names = _names(code)
+        read, names = names_in(code)
         for name in sorted(read & variables.keys()):
             value = variables[name]
             self._say(name)
@@ -285,12 +285,12 @@ class _Described:
         self.all(list(part) if at in (3, 4) and part is not None else part for at, part in enumerate(parts))
 
 
-def _names(code: types.CodeType) -> tuple[set[str], set[str]]:
+def names_in(code: types.CodeType) -> tuple[set[str], set[str]]:
     """Return the globals that code reads, and all names that it has; code within it included."""
     read = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     every = {*code.co_names}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            more, others = _names(constant)
+            more, others = names_in(constant)
             read, every = read | more, every | others
     return read, every

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, Protocol
 
 from torch.utils.data import DataLoader, get_worker_info
 
+from tsnb.errors import LoaderFailed
+
 __all__ = [
     "AllGiven",
     "Covering",
@@ -29,10 +31,50 @@ __all__ = [
     "SampleStore",
     "Skipped",
     "StandIn",
+    "StepFailed",
     "Workers",
     "number_of",
     "worker_row",
 ]
+
+
+class StepFailed(LoaderFailed):
+    """What a step after the loader raised; the loader itself is in order.
+
+    It crosses from a worker as torch's text about an error, from which it takes its own text again.
+
+    Args:
+        text: What happened. A further line says what to do, and the lines after that are a traceback.
+    """
+
+    def __init__(self, text: str) -> None:
+        _, met, after = text.partition(f"{__name__}.StepFailed: ")
+        self._text = (after if met else text).rstrip("\n")
+        what, _, more = self._text.partition("\n")
+        self._what = what
+        self._advice, _, trace = more.partition("\n")
+        super().__init__(self.said(""), trace)
+
+    @classmethod
+    def of(cls, what: str, advice: str = "", trace: str = "") -> StepFailed:
+        """Make one.
+
+        Args:
+            what: What happened, in a line. Where it has advice, it has a colon before what was raised.
+            advice: What to do, in a line.
+            trace: A traceback.
+        """
+        return cls(f"{what}\n{advice}\n{trace}")
+
+    def said(self, where: str) -> str:
+        """Return what happened and what to do, in a line; `where`: at which batch it was."""
+        if not self._advice:
+            return self._what
+        kind, colon, message = self._what.partition(": ")
+        return f"{kind}{f' {where}' if where else ''}{colon}{message} {self._advice}"
+
+    def __str__(self) -> str:
+        return self._text
 
 
 class Ready(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any, cast
 from tsnb.errors import ArenaFull, LoaderFailed
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.loader.packing import RowCounting, SlotWriter, batch_bytes
-from tsnb.stream.loader.seams import AllGiven, Covering, EpochIs, Given, Ready, Skipped
+from tsnb.stream.loader.seams import AllGiven, Covering, EpochIs, Given, Ready, Skipped, StepFailed
 from tsnb.stream.loader.sources import Source
 from tsnb.stream.loader.workers import mind_own_workers, workers_are_forked_here
 from tsnb.stream.producer.core import Core
@@ -213,12 +213,17 @@ class Feeder(threading.Thread):
         return slot
 
     def _describe(self, error: BaseException) -> LoaderFailed:
+        where = f"at batch {self._count} of pass {self._epoch + 1}"
+        if issubclass(type(error), StepFailed):
+            step = cast("StepFailed", error)
+            return LoaderFailed(
+                masked_text(block(step.said(where))), masked_text(block(step.loader_traceback))
+            )
         if issubclass(type(error), LoaderFailed):  # isinstance would ask the error itself, too
             known = cast("LoaderFailed", error)
             return LoaderFailed(masked_text(block(known.summary)), masked_text(block(known.loader_traceback)))
         if issubclass(type(error), ArenaFull):  # not the loader's fault: it says itself what to do
             return LoaderFailed(masked_text(str(error)))
-        where = f"at batch {self._count} of pass {self._epoch + 1}"
         said = f"The loader raised {kind_of(error)} {where}: {one_line(message_of(error))}{way_out_of(error)}"
         return LoaderFailed(masked_text(said), masked_text(block(text_of(error))))
 
