@@ -11,11 +11,13 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.chromium import ARTIFACTS
+from tests.browser.drawn import RECORDS
 from tests.browser.host import Host
 from tests.browser.test_panel_page import CUT, OVERFLOW
 from tests.panel.streams import Stream, Trial
 from tsnb.panel.tape import Message, Tape
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.shown.words import metric
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -207,12 +209,12 @@ def test_the_longest_state_and_a_place_far_behind_are_whole_at_each_width(
     assert not host.errors
 
 
-def test_numbers_of_a_column_have_one_format(browser: Browser) -> None:
-    """As many decimals in each row, and no power of ten in one beside none in the next."""
+def test_a_number_is_written_alike_wherever_it_stands(browser: Browser) -> None:
+    """In its row as in reports and tables, whatever stands above and below it; parameters of a column alike."""
     host, _ = shown(browser, 9, 1, "light")
     latest = host.tape.latest
     assert latest is not None
-    values = [0.00078, 0.039, 0.5, 1.25, 0.0, 2.0, 0.1, 0.2, 0.3]
+    values = [0.00078, 0.039, 0.5, 1.25, 0.0, 2.0, 0.0044, 0.00003, 3.7e-9]
     consumers = tuple(
         replace(one, metrics={**one.metrics, "loss": value})
         for one, value in zip(latest.consumers, values, strict=True)
@@ -220,8 +222,7 @@ def test_numbers_of_a_column_have_one_format(browser: Browser) -> None:
     host.feed(replace(latest, time_s=latest.time_s + 2, consumers=consumers))
     host.page.wait_for_timeout(1200)
     told = host.page.locator(".tsnb-trials tbody td.tsnb-c-metric").all_inner_texts()[::2]
-    decimals = {len(text.removeprefix("★").strip().partition(".")[2]) for text in told}
-    assert decimals == {5}, told
+    assert [text.removeprefix("★").strip() for text in told] == [metric("loss", value) for value in values]
     rates = host.page.locator(".tsnb-trials tbody td.tsnb-c-param-1").all_inner_texts()
     assert rates[0] == "0.0003" and not any("e" in rate for rate in rates), rates
 
@@ -244,3 +245,44 @@ def test_a_number_of_many_digits_is_whole_with_its_star(browser: Browser, count:
         host.page.wait_for_timeout(300)
         wrong += [(width, cut) for cut in host.page.evaluate(CUT_NUMBERS)]
     assert not wrong, "\n".join(map(str, wrong))
+
+
+ON_CHARTS = """() => [...document.querySelectorAll('.tsnb-plot canvas')].map((canvas) => {
+  const texts = (canvas.drawn || []).filter((one) => one.text), pen = canvas.getContext('2d');
+  const wide = canvas.clientWidth, bold = `600 ${pen.font.replace(/^600 /, '')}`;
+  const ends = texts.filter(({ x }) => x > wide * 0.5).map(({ text, x }) => {
+    pen.save(); pen.font = bold;
+    const end = x + pen.measureText(text).width;
+    pen.restore();
+    return [text, end];
+  });
+  return [wide, ends];
+})"""
+
+
+@pytest.mark.parametrize("width", [1400, 1190, 933, 921, 620, 532, 360])
+def test_a_long_name_is_cut_in_one_way_and_at_no_edge(browser: Browser, width: int) -> None:
+    """Row, charts, strip and sentence call a trial the same, as long as its row has room for."""
+    name = "three-with-a-rather-long-name"
+    host = Host(browser, width)
+    host.view = None
+    host.page.evaluate(RECORDS)
+    stream = Stream([Trial("one", 0.02), Trial("two", 0.03), Trial(name, 0.2)], batch_s=0.01)
+    host.open(stream.run(40))
+    for reading in stream.run(2):
+        host.feed(reading)
+    host.settle()
+    host.shot(ARTIFACTS / f"panel-long-name-{width}.png")
+    short = host.page.locator(".tsnb-trials .tsnb-open").last.inner_text()
+    assert (short == name) == (width >= 1300), short
+    charts = host.page.evaluate(ON_CHARTS)
+    assert len(charts) == 2
+    for wide, texts in charts:
+        called = [text for text, _ in texts if text.startswith("three")]
+        assert called == [short] or (len(short) > 16 and len(called[0]) < len(short)), (called, short)
+        assert all(end <= wide for _, end in texts), texts
+    assert host.page.locator(".tsnb-say b").inner_text() == f"{short} sets the pace."
+    lag = host.page.locator(".tsnb-cell", has_text="Lag").locator(".tsnb-cell-words").inner_text()
+    assert lag.endswith(f"behind: {short}"), lag
+    assert host.page.evaluate(HIDDEN) == []
+    assert host.page.evaluate(OVERFLOW) == [0, 0]

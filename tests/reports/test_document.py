@@ -94,6 +94,23 @@ def test_each_mark_stands_at_its_moment(made: Report) -> None:
         assert moment == pytest.approx(BAR[0] + share * (RIGHT - BAR[0]), abs=0.1), mark
 
 
+def test_strips_are_as_long_as_trials_were_there() -> None:
+    """A stream that is idle before and after takes no room; times stay those since its start."""
+    stream = Stream([Trial("a", 0.02, joins_s=300.0, leaves_s=340.0)])
+    readings = list(stream.run(700, every_s=1.0))
+    tree = ET.fromstring(Report(readings, ended=True).svg)
+    ends = [
+        float(x)
+        for path in tree.iter(f"{SVG}path")
+        for x in re.findall(r"[MH]([\d.]+)", path.get("d", ""))
+        if path.get("fill", "").startswith("#")
+    ]
+    assert max(x for x in ends if x <= RIGHT) > RIGHT - 40, ends[-5:]
+    told = texts(Report(readings, ended=True).svg)
+    clocks = [text for text in told if re.fullmatch(r"\d:\d\d", text)]
+    assert {"5:00", "5:30"} <= {*clocks} and "0:00" not in clocks, clocks
+
+
 def test_names_end_before_their_bars_and_are_whole_in_their_tooltips() -> None:
     """In the rows, the strips and the plan; what fits is not cut, and names of one sweep differ when they are."""
     names = ["W" * 18, "illicit-filling-till-1", "resnet50-lr0.001-cosine", "resnet50-lr0.002-cosine"]

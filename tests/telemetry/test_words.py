@@ -53,6 +53,7 @@ LOGGED = [
     ["valAcc", 0.5], ["top1acc", 0.5], ["acc@1", 0.5], ["ACC", 0.5], ["TEST_ACCURACY", 0.5], ["accuracies/a", 0.5],
     ["grad_accum", 1], ["accumulated_loss", 0.5], ["acceleration", 0.5], ["vaccinated", 0.5], ["ACCEPTED", 0.5],
     ["accuracy", 0], ["accuracy", 2.5], ["val_Acc", 1], ["loss", -0.02], ["loss", 0], ["loss", 9.9996],
+    ["loss", 0.00113], ["loss", -0.0044], ["loss", 0.01], ["loss", 0.001], ["loss", 0.0099999],
 ]  # fmt: skip
 STATES = [
     [state, seconds, live]

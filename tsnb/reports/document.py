@@ -25,7 +25,7 @@ from tsnb.reports.learned.duelled import Duelled, duels_of
 from tsnb.reports.plain import plain
 from tsnb.reports.sources import is_recording, recorded, streamed
 from tsnb.reports.story import Story, story
-from tsnb.reports.strips import Strips, strips
+from tsnb.reports.strips import Strips, strips, while_attached
 from tsnb.telemetry.lives.runs import runs_apart
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.shown.outcome import metrics_of
@@ -101,7 +101,7 @@ class Report:
 
     @cached_property
     def _strips(self) -> Strips | None:
-        return strips(self._readings, STEPS, STEP_S)
+        return strips(while_attached(self._readings), STEPS, STEP_S)
 
     @cached_property
     def _curves(self) -> Curves:

@@ -275,7 +275,8 @@ def _strips(picture: Picture, story: Story, strips: Strips, colours: dict[str, s
     y += 34
     picture.spans(LEFT, y, [("Over time", True)], size=13)
     picture.text(BAR[0], y, "what each trial did at each moment, and what changed", "soft", size=11)
-    placed, rows = _placed(story, BAR[0], RIGHT)
+    span = (float(strips.edges_s[0]), float(strips.edges_s[-1]))
+    placed, rows = _placed(story, span, BAR[0], RIGHT)
     y += 8 + 14 * rows
     top = y
     names = _fitted([trial.name for trial in story.trials], LEFT)
@@ -289,7 +290,7 @@ def _strips(picture: Picture, story: Story, strips: Strips, colours: dict[str, s
         label_y = top - 4 - 14 * (rows - 1 - row)
         picture.line(x, label_y + 3, x, y, paint="soft-line", dotted=True)
         picture.text(x + (3 if at == "start" else -3), label_y, mark.text, "soft", size=10.5, at=at)
-    return _axis(picture, story.seconds, y)
+    return _axis(picture, span[1] - span[0], y, span[0] - story.begin_s)
 
 
 def _strip(picture: Picture, strips: Strips, name: str, colour: str, top: float) -> None:
@@ -336,31 +337,40 @@ def _runs(true: Iterable[bool]) -> Iterator[tuple[int, int]]:
             begin = None
 
 
-def _placed(story: Story, left: float, right: float) -> tuple[list[tuple[Mark, float, int, str]], int]:
+def _placed(
+    story: Story, span_s: tuple[float, float], left: float, right: float
+) -> tuple[list[tuple[Mark, float, int, str]], int]:
     """Return the marks that have room (with x, row of labels, and where the label is anchored), and how many rows."""
+    first_s, last_s = span_s
     taken: list[list[tuple[float, float]]] = [[], []]
     found = []
     for mark in sorted(story.marks, key=lambda mark: (MARK_ORDER.index(mark.kind), mark.time_s)):
-        x = left + (mark.time_s - story.begin_s) / max(1e-9, story.seconds) * (right - left)
+        if not first_s <= mark.time_s <= last_s:
+            continue
+        x = left + (mark.time_s - first_s) / max(1e-9, last_s - first_s) * (right - left)
         width = text_width(mark.text, 10.5) + 10
         at = "start" if x + width < right else "end"
-        span = (x, x + width) if at == "start" else (x - width, x)
+        own = (x, x + width) if at == "start" else (x - width, x)
         for row, its in enumerate(taken):
-            if all(span[1] < other[0] or span[0] > other[1] for other in its):
-                its.append(span)
+            if all(own[1] < other[0] or own[0] > other[1] for other in its):
+                its.append(own)
                 found.append((mark, x, row, at))
                 break
     rows = 2 if taken[1] else 1 if taken[0] else 0
     return found, rows
 
 
-def _axis(picture: Picture, seconds: float, y: float) -> float:
+def _axis(picture: Picture, seconds: float, y: float, begin_s: float = 0.0) -> float:
+    """Draw an axis of so many seconds; `begin_s`: of the time since the start, where it begins."""
     y += 1
     picture.line(BAR[0], y, RIGHT, y)
-    for tick in ticks_s(seconds, 8):
-        x = BAR[0] + tick / max(1e-9, seconds) * (RIGHT - BAR[0])
+    ticks = list(ticks_s(seconds, 8))
+    step_s = ticks[1] - ticks[0] if len(ticks) > 1 else max(1.0, seconds)
+    for number in range(math.ceil(begin_s / step_s), math.floor((begin_s + seconds) / step_s) + 1):
+        tick = number * step_s
+        x = BAR[0] + (tick - begin_s) / max(1e-9, seconds) * (RIGHT - BAR[0])
         picture.line(x, y, x, y + 4)
-        at = "start" if tick == 0 else "end" if x > RIGHT - 14 else "middle"
+        at = "start" if x < BAR[0] + 1 else "end" if x > RIGHT - 14 else "middle"
         picture.text(x, y + 16, clock(tick), "soft", size=10.5, at=at)
     picture.text(LEFT, y + 16, "min:s since the start", "soft", size=10.5)
     return y + 18

@@ -16,7 +16,7 @@ from tsnb.telemetry.lives.spent import lives
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.shown.rows import Life
 
-__all__ = ["COUNTED", "Numbers", "Strips", "strips"]
+__all__ = ["COUNTED", "Numbers", "Strips", "strips", "while_attached"]
 
 Numbers = npt.NDArray[np.float64]
 
@@ -52,6 +52,12 @@ class Strips:
         whole = sum((parts["computing"] for parts in self.parts.values()), np.zeros(len(self.edges_s) - 1))
         whole = np.where(whole > 1e-9, whole, np.nan)
         return {name: parts["computing"] / whole for name, parts in self.parts.items()}
+
+
+def while_attached(readings: Sequence[StreamReading]) -> Sequence[StreamReading]:
+    """Return the readings from just before the first trial attached to just after the last one had left."""
+    there = [k for k, reading in enumerate(readings) if reading.consumers]
+    return readings[max(0, there[0] - 1) : there[-1] + 2] if there else readings
 
 
 def strips(readings: Sequence[StreamReading], most: int = 240, least_s: float = 0.5) -> Strips | None:

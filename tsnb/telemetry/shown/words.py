@@ -285,7 +285,10 @@ def is_accuracy(name: str) -> bool:
 
 
 def metric(name: str, value: float | None) -> str:
-    """Write a logged number: accuracies of 0 to 1 as per cent, others with four figures at most; None: a dash."""
+    """Write a logged number, in one way wherever it stands; None: a dash.
+
+    Accuracies of 0 to 1 are per cent, others have two figures at least and four at most.
+    """
     if value is None:
         return _DASH
     if not math.isfinite(value):
@@ -296,9 +299,9 @@ def metric(name: str, value: float | None) -> str:
     if value != 0 and (size >= 1e5 or size < 1e-5):
         digits, _, power = f"{value:.1e}".partition("e")
         return f"{digits}e{int(power):+d}"
-    if value != 0 and size < 1e-3:  # 0.00078 below 0.039: a column is compared
-        return f"{value:.6f}" if size < 1e-4 else f"{value:.5f}"
-    return f"{value:.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.3f}"
+    least = {100: 0, 10: 1, 1e-2: 3, 1e-3: 4, 1e-4: 5, 0: 6}  # 0.00078 below 0.039: a column is compared
+    decimals = 3 if value == 0 else next(many for low, many in least.items() if size >= low)
+    return f"{value:.{decimals}f}"
 
 
 def progress(epochs: float, epoch_batches: int | None) -> str:

@@ -163,6 +163,7 @@ export class Lessons {
     const show = (value) => (paired && value > 0 ? "+" : "") + metric(paired ? "" : name, value);
     return {
       title: name,
+      calls: this.calls,
       unit: paired ? `minus that of ${other}, at the same ${axis}` : `by ${axis}${formers.length ? "; dashed: the former run" : ""}${beyond(outside)}`,
       curves,
       ranged,

@@ -13,6 +13,7 @@ const SMALL = { figure: "tsnb-chart", box: "tsnb-canvas", top: 6, bottom: 5, lef
 const LEAST = 80; // px of width
 const MARKED = 34; // px: two rows of what marks are of, above the curves
 const LABEL_GAP = 14;
+const MOST_NAMED = 0.36; // of a chart's width that names may take
 const NEAR = 7; // px from a mark within which the pointer is at it
 const TOLD = 3; // marks that are told in words
 const MARKS = 24; // marks that have a line
@@ -23,7 +24,7 @@ const TOLD_MS = 3000; // as often as the words for screen readers are renewed
 
 /**
  * draw() takes {title, unit, curves, colours, marks, up(low, high, log), across(low, high, most), place(x), show(value)}, and where there
- * are such: {lit, way, log, formers, ranged (the curves that set the range), endOf(lane), last(lane), paired, zoom}; small ones {span, range, times, now, stacked}. A curve is {lane, name, x,
+ * are such: {calls (short names), lit, way, log, formers, ranged (the curves that set the range), endOf(lane), last(lane), paired, zoom}; small ones {span, range, times, now, stacked}. A curve is {lane, name, x,
  * y}, which is drawn, and has perhaps `own`, which is said instead of `y`, `raw`, `low` and `high`, `dashed`, and `dots`: no line, a mark a point. `up` and `across` give
  * what stands beside an axis: [[value, text], ...]. A mark is {x, text, whole}, and has perhaps a lane and `faint`.
  */
@@ -79,7 +80,6 @@ export class Plot {
     const width = this.box.clientWidth, height = this.box.clientHeight, all = [...this.curves, ...(this.formers || [])], seen = this.ranged || all;
     this.named = this.curves.filter(({ lane }) => this.colours.has(lane) || lane === this.lit);
     this.alone = this.curves.some(({ lane }) => lane === this.lit) ? this.lit : null; // beside it all others are faint
-    if (!this.small) this.short = shortened(this.among || this.named.map(({ name }) => name));
     const x = extent(all.map((curve) => curve.x), false) || [0, 1];
     this.xs = this.zoom || this.span || across(x);
     this.reach = [Math.max(x[0], this.xs[0]), Math.min(x[1], this.xs[1])];
@@ -88,10 +88,22 @@ export class Plot {
     const widest = (texts) => Math.max(0, ...texts.map((text) => ctx.measureText(text).width));
     this.heights = this.up(...this.ys, this.log);
     const left = Math.max(this.size.left, Math.ceil(widest(this.heights.map(([, text]) => text)) + 8));
-    const right = this.size.right ?? Math.min(width * 0.3, 26 + widest(this.named.map(({ name }) => this.short[name])));
+    const right = this.size.right ?? this.called(ctx, width, widest);
     this.marked = this.marks.filter(({ lane, x }) => x >= this.xs[0] && x <= this.xs[1] && (lane === undefined || this.named.some((curve) => curve.lane === lane))).slice(-MARKS);
     const top = this.marked.some(({ text }) => text) ? MARKED : this.size.top;
     this.area = { left, top, width: Math.max(10, width - left - right), height: height - top - this.size.bottom };
+  }
+
+  /** Choose what trials are called at the ends of their curves: as everywhere in the panel, where that has room. How much it needs. */
+  called(ctx, width, widest) {
+    const names = this.named.map(({ name }) => name), most = width * MOST_NAMED, { font } = ctx;
+    ctx.font = `600 ${font}`; // as the one that stands out has it
+    this.short = Object.fromEntries(names.map((name) => [name, (this.calls && this.calls[name]) ?? name]));
+    const need = () => 26 + widest(names.map((name) => this.short[name]));
+    let right = need();
+    for (let letters = 16; right > most && letters > 5; letters--, right = need()) this.short = shortened(this.among || names, letters);
+    ctx.font = font;
+    return right;
   }
 
   /** Mark what a drag goes over; whether it is one. */

@@ -96,12 +96,12 @@ export class Row {
   }
 
   /** `fresh`: whether its metrics are drawn anew: all rows' at once, so that the star stands at the best that is shown. */
-  draw(store, state, metrics, fresh, hidden = [], decimals = []) {
+  draw(store, state, metrics, fresh, hidden = []) {
     const { lanes, log } = store, lane = lanes[this.lane], over = OVER.has(state);
     const row = store.lastRow(this.lane);
     this.drawNow(store, state, row, over);
     this.drawEpochs(store, lane, over);
-    if (fresh || !this.drawn) this.drawMetrics(store, lane, metrics, decimals);
+    if (fresh || !this.drawn) this.drawMetrics(store, lane, metrics);
     this.drawn = true;
     this.drawDetail(Boolean(lane.pending));
     const away = hidden.includes(this.name), words = `${away ? "Show" : "Hide"} ${this.name} in the charts`;
@@ -186,16 +186,16 @@ export class Row {
     put(this.most, share > 0 ? most : "");
   }
 
-  drawMetrics(store, lane, metrics, decimals) {
+  drawMetrics(store, lane, metrics) {
     const best = (name) => store.best(name);
     const value = (name) => store.shown(this.lane, name);
     this.metrics.forEach((cell, k) => {
-      put(cell, metrics[k] ? metric(metrics[k], value(metrics[k]), decimals[k]) : "");
+      put(cell, metrics[k] ? metric(metrics[k], value(metrics[k])) : "");
       cell.classList.toggle("tsnb-best", best(metrics[k]) === this.lane);
       cell.classList.toggle("tsnb-broken", Boolean(store.brokenOf(this.lane, metrics[k])));
     });
     if (lane.metrics.includes(metrics[0]) && this.due()) attribute(this.curve, "points", spark(store.metricHistory(this.lane, metrics[0])));
-    this.numbers = lane.metrics.slice(0, 4).map((name) => store.brokenOf(this.lane, name) || `${best(name) === this.lane ? "★ " : ""}${name} ${metric(name, value(name), decimals[metrics.indexOf(name)])}`);
+    this.numbers = lane.metrics.slice(0, 4).map((name) => store.brokenOf(this.lane, name) || `${best(name) === this.lane ? "★ " : ""}${name} ${metric(name, value(name))}`);
     this.cells[6].title = this.cells[7].title = lane.metrics.map((name) => store.brokenOf(this.lane, name) || `${name} ${metric(name, value(name))}${best(name) === this.lane ? " (best)" : ""}`).join("\n");
   }
 

@@ -1,6 +1,6 @@
 // The one plain sentence on who waits for whom.
 
-import { Spoken, make, put, style } from "./dom.js";
+import { Spoken, attribute, make, put, style } from "./dom.js";
 import { decisive, isOver, outcome, span } from "./outcome.js";
 import { paint } from "./theme.js";
 import { clock, sentence } from "./words.js";
@@ -18,13 +18,15 @@ export class Sentence {
     this.element = make("p", "tsnb-say", this.words, this.spoken.element);
   }
 
-  draw(store, state) {
+  /** `calls`: short names. */
+  draw(store, state, calls = {}) {
     const { say, lanes } = store, stale = state === "stale" && store.lost !== "gone", came = !stale && isOver(store) ? outcome(store) : ["", ""];
     const said = sentence(stale ? noNews(store) : say.text ? say : { text: "The stream is starting." });
     const [first, most] = came[0] ? [came[0], ["", came[1], span(store, Date.now()), say.limited || ""].filter((part, k) => !k || part).join(" ")] : said;
     const rest = state === "recording" && Number.isFinite(say.at) ? `${most} (in its last seconds)` : most; // its rows tell of all its time
-    put(this.strong, first);
-    put(this.rest, rest);
+    put(this.strong, called(first, calls));
+    put(this.rest, called(rest, calls));
+    attribute(this.words, "title", called(first + rest, calls) === first + rest ? "" : first + rest);
     const turn = [stale, say.kind, say.pace, came].join();
     if (turn !== this.turn) this.spoken.say(first + rest);
     this.spoken.fade();
@@ -34,6 +36,14 @@ export class Sentence {
     this.element.dataset.tone = toneOf(store, state);
     style(this.element, "--tsnb-edge", slowest >= 0 && !stale ? paint(slowest) : "");
   }
+}
+
+/** A text with the names of trials as short as its panel has them. */
+function called(text, calls) {
+  const long = Object.keys(calls).filter((name) => calls[name] !== name && text.includes(name)).sort((a, b) => b.length - a.length);
+  if (!long.length) return text;
+  const escaped = long.map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  return text.replace(new RegExp(`(?<![\\w-])(?:${escaped.join("|")})(?![\\w-])`, "g"), (name) => calls[name]);
 }
 
 /** soft, limit, warn or bad: what the sentence tells of. */

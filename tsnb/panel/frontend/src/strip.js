@@ -2,7 +2,6 @@
 // of `tsnb status` and `tsnb top`) and a small curve with the marks. A click opens the large charts below, another closes them.
 
 import { attribute, button, make, put, style, svgNode } from "./dom.js";
-import { shortened } from "./learning.js";
 import { series } from "./series.js";
 import { paint } from "./theme.js";
 import { count, percent, roundTop } from "./words.js";
@@ -10,7 +9,6 @@ import { count, percent, roundTop } from "./words.js";
 const WIDE = 200, HIGH = 26; // of a small curve, in its own units: it is stretched to the cell
 const MANY = 8; // more trials than this: only the farthest, the slowest and the fastest have lines
 const MANY_MS = 1000; // and they are drawn once a second
-const NAME = 18; // letters of a trial's name in a cell
 const POINTS = 80; // of a small curve
 
 /** Title, unit, and what the small curve is of. The titles are those of the large charts. */
@@ -100,21 +98,13 @@ export class Strip {
     this.cells.forEach(({ element }) => attribute(element, "aria-controls", controls));
   }
 
-  /** `found`: what `series` gave for this span, where somebody has asked it already. */
-  draw(store, spanS, open, found) {
-    const words = flowWords(store), shown = flowWords(store, (name) => this.call(store, name)), now = performance.now(), many = store.lanes.length > MANY;
+  /** `calls`: short names; `found`: what `series` gave for this span, where somebody has asked it already. */
+  draw(store, spanS, open, calls, found) {
+    const words = flowWords(store), shown = flowWords(store, (name) => calls[name] ?? name), now = performance.now(), many = store.lanes.length > MANY;
     const due = !many || now - (this.drawnMs || -Infinity) >= MANY_MS || this.drawnOf !== store.n - (store.n % 4);
     const { lines, marks } = due ? this.curves(store, spanS, found) : {};
     if (due) Object.assign(this, { drawnMs: now, drawnOf: store.n - (store.n % 4) });
     this.cells.forEach((cell, k) => cell.draw(words[cell.title], shown[cell.title], lines && lines[k], marks, open));
-  }
-
-  /** A name as short as the cell needs it, cut so that it differs from others. */
-  call(store, name) {
-    if (name.length <= NAME) return name;
-    const names = [...new Set(store.lanes.filter(Boolean).map((lane) => lane.name))], key = names.join("\n");
-    if (key !== this.called) Object.assign(this, { called: key, short: shortened(names, NAME) });
-    return this.short[name] ?? name;
   }
 
   curves(store, spanS, found) {

@@ -9,17 +9,18 @@ import { aboutMetric, decisive } from "./outcome.js";
 import { COLUMNS, METRIC_COLUMNS, NARROW, PARAM_COLUMNS, Row, paramClass } from "./row.js";
 import { menu } from "./lessons.js";
 import { RowKeys } from "./rowkeys.js";
-import { LIVE, OVER, allLeft, decimalsIn, isLong, metric } from "./words.js";
+import { LIVE, OVER, allLeft, isLong, metric } from "./words.js";
 
 const SIFTED_FROM = 9; // rows; with fewer there is nothing to look for
 const LONG_EPOCH = 12; // letters of "12.34 of 100"
 const WHOLE = 12; // rows that need no box of their own
 const ORDER_MS = 5000; // as often as the order may change by itself
 const METRICS_AT = 6;
-const NAME_LETTERS = 17; // of a name, that its column has room for on a wide page
+const NAME_LETTERS = 17; // of a name, where it is not known how wide its column is
+const MOST_LETTERS = 40; // on the widest page
+const LONG_NAME = 130; // px: a longer one gets a wider column, where a page has room
 const FEWEST_LETTERS = 9; // on the narrowest
 const MARK = 30; // px beside a name
-const BESIDE_PARAMS = 11; // the same, with columns of parameters beside it
 const METRICS_MS = 1000;
 const SORTED = ["name", "state", "lag", "rate", "computing", "epochs", "metric 0", "metric 1"];
 
@@ -103,11 +104,10 @@ export class Table {
     this.arrange(store, metrics, fresh);
     this.callThem(store);
     const { hidden = [] } = this.kept;
-    const decimals = metrics.map((name) => decimalsIn(store.lanes.map((lane, k) => (lane ? store.shown(k, name) : NaN))));
     let before = ""; // of several that wait for the same, the first says it
     for (const lane of this.order) {
       const { pending = "" } = store.lanes[lane] || {}, { element } = this.rows.get(lane);
-      this.rows.get(lane).draw(store, state, metrics, fresh, hidden, decimals);
+      this.rows.get(lane).draw(store, state, metrics, fresh, hidden);
       element.classList.toggle("tsnb-waits-alike", Boolean(pending) && pending === before);
       before = pending;
     }
@@ -177,17 +177,18 @@ export class Table {
     return fold;
   }
 
-  /** Names that begin alike are cut where they do, so that what differs can be read. */
+  /** Names that begin alike are cut where they do, so that what differs can be read: in one way, for all of the panel. */
   shorten(store) {
     const names = [...new Set(store.lanes.filter(Boolean).map(({ name }) => name))], key = [this.room, this.params.length > 0, ...names].join("\n");
     if (key === this.called) return;
     this.called = key;
     this.pen ||= document.createElement("canvas").getContext("2d");
     this.pen.font = getComputedStyle(this.table).font; // fonts differ by a fifth: letters are not counted but measured
-    const fit = (name) => !this.room || this.pen.measureText(this.short[name]).width <= this.room;
-    let most = this.params.length ? BESIDE_PARAMS : NAME_LETTERS;
+    const wide = (name) => this.pen.measureText(name).width, fit = (name) => wide(this.short[name]) <= this.room;
+    this.element.classList.toggle("tsnb-long-names", names.some((name) => wide(name) > LONG_NAME));
+    let most = this.room ? MOST_LETTERS : NAME_LETTERS;
     do this.short = shortened(names, most);
-    while (most-- > FEWEST_LETTERS && !names.every(fit));
+    while (this.room && most-- > FEWEST_LETTERS && !names.every(fit));
   }
 
   callThem(store) {

@@ -47,19 +47,19 @@ class Flow {
   }
 
   /** `alone`: whether there is no other; `large`: whether its large charts are open; `first`: of those that are shown. */
-  draw(store, { spanS, details, large, alone, first, hidden, whole }) {
+  draw(store, { spanS, details, large, alone, first, hidden, whole, calls }) {
     const state = shownState(store);
     this.head.hidden = this.strip.hidden = hidden;
     if (hidden) return this.details.hide();
     this.header.draw(store, state, first ? whole : null);
-    this.sentence.draw(store, state);
+    this.sentence.draw(store, state, calls);
     this.title.hidden = alone;
     if (!alone) put(this.title, store.stream.name || "no stream yet");
     this.details.shown = details;
     this.details.draw(store);
     this.charts.main.element.hidden = !large;
     const shownS = spanFor(store.reel.ageS, spanS), found = large || details ? series(store.reel.withoutIdleEnd(), store.lanes, shownS) : undefined;
-    this.cells.draw(store, shownS, large, found);
+    this.cells.draw(store, shownS, large, calls, found);
     if (found) this.charts.draw(store, shownS, { over: OVER.has(state), main: large, details, machine: first, found });
   }
 }
@@ -286,7 +286,7 @@ export class View {
     const began = performance.now(), { store } = this, state = shownState(store);
     this.fit();
     const { stores } = this.streams, large = this.kept.flow === true;
-    const at = this.shownAt(), common = { spanS: this.spanS, details: Boolean(this.detailed), large, alone: stores.length === 1, whole: store };
+    const at = this.shownAt(), common = { spanS: this.spanS, details: Boolean(this.detailed), large, alone: stores.length === 1, whole: store, calls: this.table.short || {} };
     this.flows.forEach((flow, k) => flow.draw(stores[k], { ...common, first: k === at, hidden: k !== at }));
     this.chooser.draw(stores, at);
     put(this.lost, lostWords(store, state));
@@ -304,6 +304,7 @@ export class View {
     this.planned.hidden = !this.plan.known;
     attribute(this.planned, "aria-expanded", shown);
     this.drawer.draw(store, state);
+    this.lessons.calls = this.table.short;
     this.lessons.without(this.table.hiddenLanes());
     this.lessons.draw(store);
     for (const row of this.table.rows.values()) attribute(row.open, "aria-expanded", row.name === this.drawer.name);

@@ -104,26 +104,18 @@ export const cores = (value) => (Number.isFinite(value) ? value.toFixed(value < 
 /** Whether a number is an accuracy by a word of its name: "val_acc", "topAcc", not "grad_accum". */
 export const isAccuracy = (name) => /(?:(?<![A-Za-z])[Aa]cc|(?<=[a-z0-9])Acc)(?:urac(?:y|ies))?(?![a-z])|(?<![A-Za-z])ACC(?:URACY)?(?![A-Za-z])/.test(name);
 
-/** A logged number: accuracies between 0 and 1 as per cent, others with four figures at most. `decimals`: at least so many. */
-export function metric(name, value, decimals = 0) {
+/** A logged number, in one way wherever it stands: accuracies between 0 and 1 as per cent, others with two figures at least and four at most. */
+export function metric(name, value) {
   if (value === undefined || value === null) return "–";
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
   if (isAccuracy(name) && value >= 0 && value <= 1) return `${(value * 100).toFixed(1)} %`;
   const size = Math.abs(value);
   if (value !== 0 && (size >= 1e5 || size < 1e-5)) return value.toExponential(1);
-  return value.toFixed(Math.max(decimals, decimalsOf(size)));
+  return value.toFixed(decimalsOf(size));
 }
 
-const decimalsOf = (size) => (size >= 100 ? 0 : size >= 10 ? 1 : size >= 1e-3 || size === 0 ? 3 : size >= 1e-4 ? 5 : 6);
+const decimalsOf = (size) => (size >= 100 ? 0 : size >= 10 ? 1 : size >= 1e-2 || size === 0 ? 3 : size >= 1e-3 ? 4 : size >= 1e-4 ? 5 : 6);
 
-/** The decimals that all numbers of a column have, so that they can be compared: those of its smallest, if its largest has room for them. */
-export function decimalsIn(values) {
-  const sizes = values.filter((value) => Number.isFinite(value) && (value === 0 || (Math.abs(value) >= 1e-5 && Math.abs(value) < 1e5))).map(Math.abs);
-  const wanted = Math.max(0, ...sizes.map(decimalsOf)), whole = Math.floor(Math.max(0, ...sizes)).toFixed(0).length;
-  return Math.max(0, Math.min(wanted, COLUMN_FIGURES - whole));
-}
-
-const COLUMN_FIGURES = 7;
 const PARAM_LETTERS = 8;
 
 /** A parameter's value where there is little room: 0.00012345 -> 1.23e-4, as all are in a column that is `brief`; the tooltip has all of it. */
