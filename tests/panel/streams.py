@@ -165,6 +165,8 @@ class Stream:
             computing_s=trial.spent_s["computing"],
             waiting_s=trial.spent_s["waiting"],
             held_s=trial.spent_s["held"],
+            timed_out_s=max(0.0, self.now_s - trial.parks_s),
+            attached_s=self.now_s - trial.joins_s,
             metrics={"loss": loss, "accuracy": 0.98 - 0.3 * math.exp(-learned)} if trial.taken else {},
         )
 

@@ -24,6 +24,7 @@ from tsnb.telemetry.lives.spent import spent
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, CacheReading, EndReading, StreamReading
 from tsnb.telemetry.shown.frames import (
     ALL,
+    APART,
     GPU,
     HEADER,
     LOGGED,
@@ -463,7 +464,7 @@ def test_a_stream_that_is_over_says_what_limited_it_as_its_report_does() -> None
 def test_a_trial_that_ended_unseen_has_its_speed_and_shares_on_every_screen() -> None:
     """`tsnb status` looks at a stream anew each time; the producer knows what those that left did in all."""
     here = next(r for r in three_models().run(5) if r.consumers)
-    took = {"samples": 6400, "computing_s": 6.0, "waiting_s": 3.0, "held_s": 0.5, "batches": 100}
+    took = {"samples": 6400, "computing_s": 6.0, "waiting_s": 3.0, "held_s": 0.5, "batches": 100, "attached_s": 10.0}
     left = EndReading("gone", "left", here.time_s - 1, 7, metrics={"loss": 0.5}, **took)  # type: ignore[arg-type]
     done = EndReading("gone", "done", here.time_s, 7, since_s=here.time_s - 11)
     tape = Tape()
@@ -474,7 +475,7 @@ def test_a_trial_that_ended_unseen_has_its_speed_and_shares_on_every_screen() ->
     assert line.split() == ["gone", "done", "640", "60", "%", "30", "%", "5", "%", "loss", "0.5"]
     trial = next(each for each in spent([replace(here, ends=(left, done))]) if each.name == "gone")
     assert trial.samples_per_s == pytest.approx(640) and trial.share("waiting") == pytest.approx(0.3)
-    assert trial.attached_s == pytest.approx(10)
+    assert trial.active_s == pytest.approx(10)
 
 
 def test_the_sentence_is_not_rewritten_at_every_tick() -> None:
@@ -641,3 +642,44 @@ def test_a_page_may_open_while_a_reading_comes() -> None:
     finally:
         sys.setswitchinterval(often_s)
         feeding.join()
+
+
+def test_what_a_trial_does_apart_travels_only_while_it_does_so() -> None:
+    """A pause, and the wait for a pass to join; a paused trial has no speed, and is none of those that wait."""
+    readings = list(three_models().run(30))
+    tape = Tape()
+    for reading in readings:
+        plain = tape.feed(reading)
+    first, *others = reading.consumers
+    paused = replace(first, state="paused", pause_s=1.0, paused_s=1.0, attached_s=first.attached_s + 1)
+    message = tape.feed(replace(reading, time_s=reading.time_s + 1, consumers=(paused, *others)))
+    rows = len(HEADER) + len(reading.consumers) * len(ROW)
+    assert numbers(plain.frame)[rows : rows + 1] != [-4]
+    assert numbers(message.frame)[rows : rows + 2 + len(APART)] == [-4, 1, 0, 0, 1, 0]
+    assert dict(zip(ROW, numbers(message.frame)[len(HEADER) :], strict=False))["held"] == 0
+    tape.view.settle()
+    assert first.name not in tape.view.say.text
+
+
+def test_panels_that_were_opened_early_and_late_tell_the_same_parts_of_a_pause() -> None:
+    """The late one has nothing but the end: three minutes of a pause were three minutes between epochs, or nothing."""
+    stream = three_models()
+    readings = list(stream.run(30))
+    last = readings[-1]
+    gone = replace(
+        last.consumers[0], paused_s=12.0, joining_s=2.0, attached_s=last.consumers[0].attached_s + 14
+    )
+    told = {name: getattr(gone, name) for name in ("samples", *TIMES)}
+    end = EndReading(gone.name, "left", last.time_s + 0.25, gone.pid, batches=gone.batches, **told)
+    over = replace(last, time_s=last.time_s + 0.25, consumers=last.consumers[1:], ends=(end,))
+    early, late = StreamView(), StreamView()
+    for reading in [*readings, over]:
+        early.feed(reading)
+    late.feed(over)
+    one, other = (view.rows[gone.name].whole for view in (early, late))
+    assert one == other and (one.paused_s, one.joining_s) == (12.0, 2.0)
+    (row,) = [trial for trial in spent([*readings, over]) if trial.name == gone.name]
+    assert row.paused_s == 12.0 and row.samples_per_s == pytest.approx(one.pace.samples_per_s)
+
+
+TIMES = ("computing_s", "waiting_s", "held_s", "joining_s", "paused_s", "timed_out_s", "attached_s")

@@ -136,7 +136,7 @@ def test_waiting_for_a_turn_counts_as_held_and_is_not_standing_still() -> None:
         assert not tells(step(dispatch, ev.Tick(), float(now)), ms.Parked)
         assert not any(m.times.queued_since_s is not None for m in dispatch.drift.pace_setters())
     member = dispatch.members[3]
-    computing, waiting, held = member.read(199.0, dispatch.drift.blocked_s(199.0))
+    computing, waiting, held, *_ = member.read(199.0, dispatch.drift.blocked_s(199.0))
     assert (computing, waiting, held) == (0.0, 0.0, 199.0)
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.panel.streams import three_models
 from tests.reports.made import START_S, consumer, reading
 from tsnb.reports.strips import COUNTED, strips
-from tsnb.telemetry.lives.spent import PARTS, spent
-from tsnb.telemetry.readings import HostReading, ProcessReading
+from tsnb.telemetry.lives.spent import PARTS, parts_of, spent
+from tsnb.telemetry.readings import ConsumerReading, EndReading, HostReading, ProcessReading
 from tsnb.telemetry.shown.history import History
 
 
@@ -145,7 +145,7 @@ def test_shares_and_samples_a_second_are_of_the_time_attached_on_every_surface()
     """Validation between two epochs counts: report, panel and results divide by the same seconds."""
     readings = [reading(k / 4, consumer("a", min(k, 30) / 4, batches=10 * min(k, 30))) for k in range(41)]
     (trial,) = spent(readings)
-    assert (trial.inside_s, trial.between_s, trial.attached_s) == (7.5, 2.5, 10.0)
+    assert (trial.inside_s, trial.between_s, trial.active_s) == (7.5, 2.5, 10.0)
     assert trial.share("computing") == 0.75 and trial.share("between") == 0.25
     assert trial.samples_per_s == trial.samples / 10.0
 
@@ -163,3 +163,32 @@ def test_a_trial_that_stands_still_counts_once(state: str) -> None:
     ]
     (trial,) = spent(readings)
     assert (trial.computing_s, trial.total_s) == (4.5, 20.0)
+
+
+def test_a_pause_is_a_part_of_its_own_and_makes_no_trial_slow() -> None:
+    """Three minutes of a pause were told as three minutes between epochs, and the shares fell with them."""
+    (trial,) = spent(
+        [reading(0, attached("a", 0)), reading(10, attached("a", 10, paused_s=5.0, joining_s=1.0))]
+    )
+    assert (trial.computing_s, trial.joining_s, trial.between_s, trial.paused_s) == (3.0, 1.0, 1.0, 5.0)
+    assert (trial.total_s, trial.active_s) == (10.0, 5.0)
+    assert trial.share("computing") == 0.6 and trial.samples_per_s == trial.samples / 5.0
+    assert parts_of([trial]) == ["computing", "waiting", "held", "joining", "between", "paused"]
+
+
+@pytest.mark.parametrize("first_s", [0, 8])
+def test_who_watches_late_has_the_same_parts_as_who_watched_all_along(first_s: int) -> None:
+    """Of a trial that is there, and of one that has left: its stream has counted."""
+    last = attached("a", 10, paused_s=4.0)
+    seen = [reading(k, attached("a", k, paused_s=0.4 * k)) for k in range(first_s, 10)]
+    told = {name: getattr(last, name) for name in ("computing_s", "paused_s", "attached_s", "samples")}
+    end = EndReading("a", "left", START_S + 10, 1, **told)
+    for readings in ([*seen, reading(10, last)], [*seen, reading(10.25, ends=(end,))]):
+        (trial,) = spent(readings)
+        assert trial.paused_s == pytest.approx(4.0) and trial.between_s == pytest.approx(3.0)
+        assert trial.samples_per_s == pytest.approx(last.samples / 6.0)
+
+
+def attached(name: str, seconds: float, **more: float) -> ConsumerReading:
+    """Return a trial that has been attached for so long, and computed for three tenths of it."""
+    return consumer(name, 0.3 * seconds, attached_s=float(seconds), **more)

@@ -101,7 +101,7 @@ def test_what_a_trial_waits_for_stands_below() -> None:
 def test_a_trial_that_was_paused_before_this_screen_was_opened_says_for_how_long() -> None:
     """`tsnb top --once` has one reading: it said that each had just been paused."""
     view = StreamView()
-    view.feed(stream(consumer("cnn", state="paused", paused_s=185.0), consumer("mlp")))
+    view.feed(stream(consumer("cnn", state="paused", pause_s=185.0), consumer("mlp")))
     assert "paused 3:05" in row(drawn(view), "cnn")
 
 

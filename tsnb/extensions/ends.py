@@ -108,7 +108,7 @@ class TrialEnds(Extension):
             member = self._core.dispatch.members[peer.key]
             logged = logged_at_last(peer)
             now = time.monotonic()
-            computing_s, waiting_s, held_s = member.read(now, self._core.dispatch.drift.blocked_s(now))
+            taken = member.read(now, self._core.dispatch.drift.blocked_s(now))
         left = EndReading(
             peer.name,
             "left",
@@ -119,9 +119,7 @@ class TrialEnds(Extension):
             epochs=epochs + member.begun,
             batches=batches + member.share.batches,
             samples=member.share.passed - member.share.left_out,
-            computing_s=computing_s,
-            waiting_s=waiting_s,
-            held_s=held_s,
+            **taken._asdict(),
         )
         self._note(left)
 

@@ -141,7 +141,6 @@ def _consumer(
     setters: frozenset[Member],
 ) -> ConsumerReading:
     now, blocked_s, since = when
-    computing_s, waiting_s, held_s = member.read(now, blocked_s)
     built_on: dict[str, Any] = {}
     for extension in core.extensions.values():
         built_on |= extension.reading_of(session, since)
@@ -159,9 +158,7 @@ def _consumer(
         batches=member.share.batches,
         samples=member.share.passed - member.share.left_out,
         skipped=member.share.skipped,
-        computing_s=computing_s,
-        waiting_s=waiting_s,
-        held_s=held_s,
+        **member.read(now, blocked_s)._asdict(),
         weight=core.dispatch.balance.weight(member.name),
         awaits="its turn" if member.times.queued_since_s is not None else awaited(member),
         part=session.part,
@@ -170,7 +167,7 @@ def _consumer(
         batches_before=session.before[1],
         passed=member.share.passed,
         run=session.run,
-        paused_s=now - member.times.paused_at_s if member.paused else 0.0,
+        pause_s=now - member.times.outside_since_s if member.paused else 0.0,
         **built_on,
     )
 

@@ -297,7 +297,9 @@ def _lane(row: Row, begin_s: float, over: bool) -> dict[str, Any]:
     """Return the message to the front end about a lane; numbers travel in the frames."""
     whole = UNKNOWN if row.here and not over else row.whole.pace
     # as many digits as the frames' numbers have: with four, 74.496 % was 75 % here and 74 % in the report
-    told = [float(f"{one:.7g}") for one in (whole.samples_per_s, whole.computing, whole.waiting, whole.held)]
+    apart = whole.joining, whole.paused, whole.timed_out
+    numbers = whole.samples_per_s, whole.computing, whole.waiting, whole.held, *apart
+    told = [float(f"{one:.7g}") for one in numbers]
     return {
         "name": row.name,
         "here": row.here,

@@ -33,7 +33,7 @@ from tsnb.reports.story import Story
 from tsnb.reports.strips import COUNTED, Numbers, Strips
 from tsnb.reports.svg import COMPUTING, Picture, colours_of, short, text_width
 from tsnb.telemetry.lives.runs import next_step
-from tsnb.telemetry.lives.spent import PARTS, Spent
+from tsnb.telemetry.lives.spent import PARTS, Spent, parts_of
 from tsnb.telemetry.shown.marks import Mark
 from tsnb.telemetry.shown.outcome import MARKS, best_of, metrics_of, outcome
 from tsnb.telemetry.shown.words import clock, count, metric, percent
@@ -262,12 +262,13 @@ def _row(
 def _key(picture: Picture, story: Story, y: float) -> float:
     y += 18
     x: float = BAR[0]
-    for part in PARTS:
-        if part == "parked" and not any(trial.parked_s for trial in story.trials):
-            continue
+    for part in parts_of(story.trials):
+        wide = 32 + 6.2 * len(PART_NAMES[part])
+        if x + wide > RIGHT:
+            x, y = BAR[0], y + 18
         picture.rect(x, y - 9, 10, 10, COMPUTING if part == "computing" else part, rx=2)
         picture.text(x + 15, y, PART_NAMES[part], "soft", size=11)
-        x += 32 + 6.2 * len(PART_NAMES[part])
+        x += wide
     return y
 
 

@@ -31,7 +31,7 @@ from tsnb.reports.plain import PART_NAMES
 from tsnb.reports.strips import Strips, strips
 from tsnb.reports.svg import COMPUTING, colours_of
 from tsnb.telemetry.lives.runs import lanes_of, runs_apart
-from tsnb.telemetry.lives.spent import PARTS, spent
+from tsnb.telemetry.lives.spent import parts_of, spent
 from tsnb.telemetry.readings import ConsumerReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.shown.marks import Mark, all_marks
 from tsnb.telemetry.shown.words import clock, percent
@@ -323,9 +323,7 @@ def _spent(readings: Readings) -> go.Figure:
         marker_color=COMPUTING,
         name=PART_NAMES["computing"],
     )
-    for part in PARTS:
-        if part == "parked" and not any(trial.parked_s for trial in trials):
-            continue
+    for part in parts_of(trials):
         figure.add_bar(
             orientation="h",
             y=[trial.name for trial in trials],

@@ -20,7 +20,7 @@ from tsnb.reports.story import Story
 from tsnb.reports.svg import short
 from tsnb.telemetry.lives.cpu_time import cpu_text
 from tsnb.telemetry.lives.runs import next_step, trial_of
-from tsnb.telemetry.lives.spent import Spent
+from tsnb.telemetry.lives.spent import Spent, parts_of
 from tsnb.telemetry.shown.outcome import outcome
 from tsnb.telemetry.shown.words import (
     clock,
@@ -39,7 +39,9 @@ PART_NAMES = {
     "computing": "computing",
     "waiting": "waiting for data",
     "held": "waiting for slower trials",
+    "joining": "waiting to join a pass",
     "between": "between epochs",
+    "paused": "paused",
     "parked": "timed out",
 }
 """What a trial's time goes to, in the panel's words."""
@@ -110,10 +112,16 @@ def ticks_s(seconds: float, most: int) -> Iterator[int]:
     yield from range(0, math.floor(seconds) + 1, step)
 
 
-_COLUMNS = (
-    f"{'trial':<20} {'state':<11} {'attached':>8} {'computing':>10} {'waiting':>8} {'held back':>10} "
-    f"{'between':>8} {'samples/s':>10} {'per batch':>9} {'alone':>8} {'CPU s':>7} {'epochs':>7}  last logged"
-)
+_APART = {"joining": "joining", "between": "between", "paused": "paused", "parked": "timed out"}
+"""Columns of time that is told in seconds: heading by part."""
+
+
+def _columns(parts: Sequence[str]) -> str:
+    apart = " ".join(f"{heading:>9}" for part, heading in _APART.items() if part in parts)
+    return (
+        f"{'trial':<20} {'state':<11} {'attached':>8} {'computing':>10} {'waiting':>8} {'held back':>10} "
+        f"{apart} {'samples/s':>10} {'per batch':>9} {'alone':>8} {'CPU s':>7} {'epochs':>7}  last logged"
+    )
 
 
 def plain(story: Story) -> str:
@@ -127,8 +135,14 @@ def plain(story: Story) -> str:
     ]
     if story.trials:
         names = short_names([trial.name for trial in story.trials], 20)
-        lines += ["", _COLUMNS, *(_row(trial, names[trial.name]) for trial in story.trials)]
-        lines += ["attached: time on the stream. Shares and samples/s are of this time, without time-outs."]
+        parts = parts_of(story.trials)
+        rows = (_row(trial, names[trial.name], parts) for trial in story.trials)
+        lines += ["", _columns(parts), *rows]
+        lines += [
+            "attached: time on the stream. Shares and samples/s are of this time, without pauses and time-outs."
+        ]
+        if "joining" in parts:
+            lines += ["joining: the trial waited for a pass that it could join."]
         lines += ['"per batch" is its computing time per batch.']
         lines += ["alone: samples/s with a batch always ready and no other trial to wait for."]
         if any(math.isnan(trial.cpu_s) for trial in story.trials):
@@ -157,17 +171,16 @@ def plain(story: Story) -> str:
     return "\n".join(lines)
 
 
-def _row(trial: Spent, name: str) -> str:
+def _row(trial: Spent, name: str, parts: Sequence[str]) -> str:
     shares = " ".join(
         f"{percent(trial.share(part)):>{width}}"
         for part, width in (("computing", 10), ("waiting", 8), ("held", 10))
     )
     logged = "  ".join(f"{name} {metric(name, value)}" for name, value in trial.metrics.items())
-    if trial.parked_s:
-        logged = f"timed out {clock(trial.parked_s)}  {logged}"
+    apart = " ".join(f"{clock(trial.seconds(part)):>9}" for part in _APART if part in parts)
     state, _ = consumer_state(trial.state, 0.0, live=True)
     row = (
-        f"{name:<20} {state:<11} {clock(trial.total_s):>8} {shares} {clock(trial.between_s):>8} "
+        f"{name:<20} {state:<11} {clock(trial.total_s):>8} {shares} {apart} "
         f"{count(trial.samples_per_s):>10} {milliseconds(trial.step_s):>9} {count(trial.alone_per_s):>8} "
         f"{cpu_text(trial.cpu_s):>7} {trial.epochs:>7.2f}  {logged}"
     )

@@ -56,7 +56,7 @@ class Story:
     cpu: float
     """Cores busy on average; 0 where they are not known."""
     watched_late: bool
-    """Whether it had run before its first reading: time between epochs before that is not known."""
+    """Whether time between epochs is not known of before its first reading: the stream does not tell it."""
     lead: str
     """What matters, in a few words."""
     rest: str
@@ -163,7 +163,7 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         window=last.window,
         cores=host.cores if host else 0,
         cpu=host.cpu if host else 0.0,
-        watched_late=any(c.batches > LATE_BATCHES for c in first.consumers),
+        watched_late=any(c.batches > LATE_BATCHES and not c.attached_s for c in first.consumers),
         lead=said.lead,
         rest=said.text[len(said.lead) :].strip(),
         pace=said.pace or "",

@@ -20,7 +20,7 @@ __all__ = ["COUNTED", "Numbers", "Strips", "strips", "while_attached"]
 
 Numbers = npt.NDArray[np.float64]
 
-COUNTED = ("computing", "waiting", "held", "parked")
+COUNTED = ("computing", "waiting", "held", "joining", "paused", "parked")
 """The counts of each step."""
 
 
@@ -31,7 +31,7 @@ class Strips:
     edges_s: Numbers
     """[steps + 1] Where steps begin and end: wall clock, seconds since 1970."""
     parts: dict[str, dict[str, Numbers]]
-    """By trial, then computing, waiting, held, parked: seconds [steps] of each step."""
+    """By trial, then each of `COUNTED`: seconds [steps] of each step."""
     here_s: dict[str, Numbers]
     """By trial: seconds [steps] in which it was attached."""
     samples: dict[str, Numbers]
@@ -80,17 +80,13 @@ def strips(readings: Sequence[StreamReading], most: int = 240, least_s: float = 
 
 
 def _seen(readings: Sequence[StreamReading]) -> dict[str, Numbers]:
-    """Return by trial a row [time_s, computing_s, waiting_s, held_s, parked_s, samples] for each of its readings."""
+    """Return by trial a row [time_s, seconds of each of `COUNTED`, samples] for each of its readings."""
     rows: dict[str, list[tuple[float, ...]]] = {}
-    parked_s: dict[str, float] = {}
-    before: dict[str, float] = {}  # when each parked trial was seen last
     for reading in readings:
-        now_s = reading.time_s
         for c in reading.consumers:
-            parked_s[c.name] = parked_s.get(c.name, 0.0) + now_s - before.get(c.name, now_s)
-            row = (now_s, c.computing_s, c.waiting_s, c.held_s, parked_s[c.name], c.samples)
+            apart_s = c.joining_s, c.paused_s, c.timed_out_s
+            row = (reading.time_s, c.computing_s, c.waiting_s, c.held_s, *apart_s, c.samples)
             rows.setdefault(c.name, []).append(row)
-        before = {c.name: now_s for c in reading.consumers if c.state == "timed out"}
     return {name: np.asarray(its, dtype=np.float64) for name, its in rows.items()}
 
 
@@ -106,4 +102,4 @@ def _add(made: Strips, life: Life, rows: Numbers) -> None:
     here += np.diff(np.clip(made.edges_s, life.first_s, life.last_s))
     for column, part in enumerate(COUNTED, start=1):
         parts[part] += np.diff(np.interp(made.edges_s, own[:, 0], own[:, column]))
-    samples += np.diff(np.interp(made.edges_s, own[:, 0], own[:, 5]))
+    samples += np.diff(np.interp(made.edges_s, own[:, 0], own[:, -1]))

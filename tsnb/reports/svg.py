@@ -44,10 +44,23 @@ BETWEEN = "#EEF1F4"
 PARKED = "#D65A63"
 """Parked: stood still past the stream's stall timeout."""
 
+JOINING = "#A99BC4"
+"""Waiting for a pass that it can join."""
+
+PAUSED = "#8C96A3"
+"""Paused, by somebody."""
+
 COMPUTING = "#656D76"
 """Computing of no trial in particular: in legends."""
 
-PART_COLOURS = {"waiting": WAITING, "held": HELD, "between": BETWEEN, "parked": PARKED}
+PART_COLOURS = {
+    "waiting": WAITING,
+    "held": HELD,
+    "joining": JOINING,
+    "between": BETWEEN,
+    "paused": PAUSED,
+    "parked": PARKED,
+}
 """What a trial's time goes to beside computing, which has the trial's own colour."""
 
 
@@ -121,6 +134,8 @@ DARK = {
     "bad-line": "#f85149",
     "between": "#20272f",
     "parked": "#a88434",
+    "joining": "#7d6fa0",
+    "paused": "#6e7681",
 }
 """And on dark ones."""
 

@@ -209,13 +209,21 @@ class ConsumerReading:
     """The batch of its own at which each of `metrics` was logged, as `batches` counts; not in it: not known."""
     sparse: Annotated[tuple[Text, ...], FEW] = ()
     """Names of those of `metrics` that are logged about once an epoch, or less often."""
-    paused_s: Number = 0.0
-    """Seconds for which it has been paused; 0: it is not."""
+    pause_s: Number = 0.0
+    """Seconds that its present pause has lasted; 0: it is not paused."""
     logged: Annotated[dict[Text, Annotated[tuple[LoggedReading, ...], FEW]], FEW] = field(
         default_factory=dict
     )
     """What it has logged since the last reading to this observer, by name, oldest first: all values of those that are
     `sparse`, of the others those of a moment as one."""
+    joining_s: Number = 0.0
+    """Seconds for which it had asked for an epoch, and waited for a pass that it could join."""
+    paused_s: Number = 0.0
+    """Seconds for which it was paused, in all its pauses."""
+    timed_out_s: Number = 0.0
+    """Seconds for which it was timed out."""
+    attached_s: Number = 0.0
+    """Seconds since it attached: those above, those inside epochs, and the rest between epochs; 0: not known."""
 
 
 @dataclass(frozen=True)

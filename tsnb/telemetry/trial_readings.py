@@ -126,8 +126,14 @@ class EndReading:
     """As `ConsumerReading.waiting_s`."""
     held_s: Number = 0.0
     """As `ConsumerReading.held_s`."""
+    joining_s: Number = 0.0
+    """As `ConsumerReading.joining_s`."""
+    paused_s: Number = 0.0
+    """As `ConsumerReading.paused_s`."""
+    timed_out_s: Number = 0.0
+    """As `ConsumerReading.timed_out_s`."""
     attached_s: Number = 0.0
-    """Seconds for which it was attached, those between epochs too; 0: not known."""
+    """Seconds for which it was attached: those above, and the rest between epochs; 0: not known."""
 
 
 @dataclass(frozen=True)

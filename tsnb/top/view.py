@@ -22,8 +22,14 @@ __all__ = ["screen"]
 
 _TONES = {"ok": "green", "warn": "yellow", "bad": "red", "soft": "bright_black"}
 _SOFT = "bright_black"
-_PARTS = (("computing", "█"), ("waiting for data", "▓"), ("waiting for slower trials", "░"))
-"""Where time goes, and the characters it is drawn with: they differ without colours too."""
+_PARTS = (
+    ("computing", "█", ""),
+    ("waiting for data", "▓", "yellow"),
+    ("waiting for slower trials", "░", _SOFT),
+    ("waiting to join a pass", "·", "magenta"),
+    ("paused or timed out", "-", _SOFT),
+)
+"""Where time goes, and the characters and colours it is drawn with: the characters differ without colours too."""
 
 _DASH = "\u2013"
 _MIB = 1024 * 1024
@@ -278,25 +284,25 @@ def _pace(row: Row, live: bool) -> Pace:
 
 
 def _spent(row: Row, width: int, live: bool) -> Text:
-    """Draw where a trial's time went; the rest of the full width was spent between epochs."""
-    pace = _pace(row, live)
-    if live and row.here and pace is not UNKNOWN:
-        pace = row.told
+    """Draw where a trial's time went; the rest of the full width was spent between epochs.
+
+    The shares are of the time without pauses and time-outs, and these are drawn too.
+    """
+    pace = row.told if live and row.here else _pace(row, live)
     if math.isnan(pace.computing):
         return Text(_DASH, _SOFT)
-    shares = (pace.computing, pace.waiting, pace.held)
-    ends = [round(sum(shares[: k + 1]) * width) for k in range(3)]
-    styles = (_colour(row.number), "yellow", _SOFT)
+    stood = pace.paused + pace.timed_out
+    active = [share * (1 - stood) for share in (pace.computing, pace.waiting, pace.held, pace.joining)]
+    shares = (*active, stood)
+    ends = [round(sum(shares[: k + 1]) * width) for k in range(len(shares))]
     text = Text()
-    for (_, sign), style, start, end in zip(_PARTS, styles, (0, *ends), ends, strict=False):
-        text.append(sign * (end - start), style)
+    for (_, sign, style), start, end in zip(_PARTS, (0, *ends), ends, strict=False):
+        text.append(sign * (end - start), style or _colour(row.number))
     return text
 
 
 def _key(width: int) -> Text:
-    styles = ("", "yellow", _SOFT)
-    pairs = zip(_PARTS, styles, strict=True)
-    return _packed([Text.assemble((sign, style), f" {word}") for (word, sign), style in pairs], width, _SOFT)
+    return _packed([Text.assemble((sign, style), f" {word}") for word, sign, style in _PARTS], width, _SOFT)
 
 
 def _recent(view: StreamView) -> list[Text]:

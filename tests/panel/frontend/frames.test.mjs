@@ -8,8 +8,8 @@ const { decode, decodeCurves, encode, encodeCurves } = await import(`${SOURCES}/
 const bare = [0, 12, 1, 0, 0, 1, NaN, 1, 1, 1, 0, 9];
 
 test("a frame written by hand is read back, what was logged and all", () => {
-  const row = [16 * 2 + 4, 7, 3, 608.5, 0.75, 0.25, 0, 1, 40], paces = [-3, 1, 750, 600, 900, 2, 12.5, 811, 70, 0], logged = [-2, 2048, 0.098, -1 - 2048, 0.5, 37, -1.5 - 2048, 0.5, 40, 0.25, 2, 1.25, 3, 2048 + 17, 0.97];
-  const [frame] = decode(bytes([12.5, 12 + row.length + paces.length + logged.length, 9.5, 3, 1, 43, 72, 12, 212, 106, 1, 17.5, ...row, ...paces, ...logged]));
+  const row = [16 * 2 + 4, 7, 3, 608.5, 0.75, 0.25, 0, 1, 40], apart = [-4, 1, 2, 0.125, 0.5, 0.25], paces = [-3, 1, 750, 600, 900, 2, 12.5, 811, 70, 0], logged = [-2, 2048, 0.098, -1 - 2048, 0.5, 37, -1.5 - 2048, 0.5, 40, 0.25, 2, 1.25, 3, 2048 + 17, 0.97];
+  const [frame] = decode(bytes([12.5, 12 + row.length + apart.length + paces.length + logged.length, 9.5, 3, 1, 43, 72, 12, 212, 106, 1, 17.5, ...row, ...apart, ...paces, ...logged]));
   assert.equal(frame.t, 12.5);
   assert.equal(frame.windowFill, 3);
   assert.equal(frame.leftS, 72);
@@ -19,6 +19,7 @@ test("a frame written by hand is read back, what was logged and all", () => {
   assert.equal(frame.rows[2].state, 4);
   assert.equal(frame.rows[2].samplesPerS, 608.5);
   assert.equal(frame.rows[2].batches, 40);
+  assert.deepEqual([frame.rows[2].joining, frame.rows[2].paused, frame.rows[2].timedOut], [0.125, 0.5, 0.25]);
   assert.deepEqual([frame.alonePerS, frame.paces[2]], [17.5, { stepMs: 12.5, alonePerS: 811, eta: { leftS: 70, epochs: 0 } }]);
   assert.deepEqual(frame.all, { leftS: 750, lowS: 600, highS: 900 });
   assert.deepEqual(frame.logged, [[2, 0, Math.fround(0.098)], [2, 0, 0.5, 37], [2, 0, 0.5, 40, [0.25, 2, 1.25, 3]], [2, 17, Math.fround(0.97)]]);

@@ -70,6 +70,9 @@ test("a trial's whole life is the mean over the time that it was there", () => {
   const all = whole(reel(frames), 0);
   assert.ok(near(all.computing, 0.5) && near(all.held, 0.5) && near(all.samplesPerS, 100));
   assert.equal(whole(reel(frames), 1), undefined);
+  for (let k = 40; k < 80; k++) frames.push(frame(k / 4, { 0: { paused: 1 } }));
+  const paused = whole(reel(frames), 0);
+  assert.ok(near(paused.computing, 0.5) && near(paused.samplesPerS, 100) && near(paused.paused, 0.5), "a pause makes nobody slow");
 });
 
 test("a stream of hours keeps ten minutes in full and some of all before, in bounded space", () => {
@@ -101,7 +104,7 @@ test("a trial's time line spans its life, with a gap where it was away", () => {
   const found = timeline(reel([away(0), ...times.map((t, k) => (k >= 10 && k < 20 ? away(t) : here(t))), away(30)]), 0, 4);
   assert.deepEqual([found.from, found.to], [5, 14.75]);
   assert.deepEqual(found.bars.map((bar) => bar.here), [true, false, true, true]);
-  assert.deepEqual(found.bars[0], { here: true, computing: 0.5, waiting: 0, held: 0.25 });
+  assert.deepEqual(found.bars[0], { here: true, computing: 0.5, waiting: 0, held: 0.25, joining: 0, paused: 0, timedOut: 0 });
   assert.ok(near(found.share.computing, 0.5));
   assert.deepEqual(timeline(reel([away(0)]), 0, 4).bars, []);
 });

@@ -6,11 +6,13 @@ export const bytes = (numbers) => new DataView(Float32Array.from(numbers).buffer
 
 export const lane = (name, metrics = []) => ({ name, here: true, since_s: 0, metrics });
 
-/** One frame. rows: {lane: {lag, rate, computing, held, batches, metrics}}; machine: {cores, cpu, trials: {lane: cpu}, loader}. */
+/** One frame. rows: {lane: {lag, rate, computing, held, batches, joining, paused, metrics}}; machine: {cores, cpu, trials: {lane: cpu}, loader}. */
 export function frame(t, rows, machine) {
   const body = Object.entries(rows).flatMap(([number, { state = 1, fill = 0, lag = 0, rate = 0, computing = 0, held = 0, batches = 0 }]) => [
     16 * Number(number) + state, fill, lag, rate, computing, 0, held, 0, batches,
   ]);
+  const apart = Object.entries(rows).filter(([, row]) => row.joining || row.paused);
+  if (apart.length) body.push(-4, apart.length, ...apart.flatMap(([number, { joining = 0, paused = 0 }]) => [Number(number), joining, paused, 0]));
   if (machine) body.push(...seen(machine));
   const logged = Object.entries(rows).flatMap(([number, { metrics = [] }]) => metrics.map((value, k) => [1024 * Number(number) + k, value]));
   if (logged.length) body.push(-2, ...logged.flat());

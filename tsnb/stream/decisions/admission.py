@@ -141,6 +141,7 @@ class Admission:
             if member.phase is Phase.ASKED and (why := disagreement(member)):
                 for one in (member, *member.mates):
                     one.enter(Cause.REFUSED)
+                    one.times.turn_to(None, self._now)
                     self._tell(one, ms.Refused("group", why))
 
     def _admit_all(self) -> list[Member]:
@@ -319,7 +320,7 @@ class Admission:
             if one.phase is Phase.STREAMING:
                 one.leave_epoch(Cause.REFUSED, self._now, self._blocked_s)
             else:
-                one.enter(Cause.REFUSED)
+                one.give_up(Cause.REFUSED, self._now, self._blocked_s)
             one.park(one.asked.exact or one is not member)
             published = newest.seq(newest.end)
             self._tell(one, ms.NotJoined(one.asked.number, newest.number, published, self._epochs.band))

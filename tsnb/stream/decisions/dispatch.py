@@ -185,7 +185,10 @@ class Dispatch:
     def _joined(self, key: int, hello: ms.Hello) -> None:
         skips = hello.on_lag == "skip"
         paused = hello.paused and hello.world_size == 1
-        part, times = 0 if hello.part else None, Times(self._now, paused_at_s=self._now)
+        times = Times(self._now, joined_s=self._now)
+        if paused:
+            times.pause(self._now)
+        part = 0 if hello.part else None
         member = Member(key, hello.shown_name, skips, part, hello.rank, hello.back, paused, times)
         self.members[key] = member
         for policy in self.policies.all:

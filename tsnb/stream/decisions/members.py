@@ -14,7 +14,7 @@ from msgspec import structs
 
 from tsnb.stream.decisions.epochs import Epoch
 from tsnb.stream.decisions.phases import Cause, Phase
-from tsnb.stream.decisions.timekeeping import Times
+from tsnb.stream.decisions.timekeeping import Outside, Times, TimeTaken
 from tsnb.stream.protocol.messages import Ask
 
 __all__ = ["Grant", "Group", "Member", "Rotation", "RotationTurn", "Share"]
@@ -241,6 +241,7 @@ class Member:
         self.first, self.cursor = first, epoch.index(onwards)
         self.position = seq - len(self.granted)
         self.end = None
+        self.times.turn_to(None, now)
         if not self.moved_over:
             self.times.move(now)
         self.moved_over = False
@@ -289,7 +290,10 @@ class Member:
         """It takes its epoch no more, and does something else from now on."""
         self.enter(cause)
         # one that is parked stood still, it did not compute
+        timed_out_since_s = now if self.times.waiting_since_s is not None else self.times.moved_s
         self.times.left_epoch(now, blocked_s, computed=self.phase is not Phase.AWAY)
+        if cause is Cause.STOOD_STILL:
+            self.times.turn_to(Outside.TIMED_OUT, timed_out_since_s)
 
     def compute_last(self) -> None:
         """It computes on the epoch's last batch."""
@@ -299,6 +303,7 @@ class Member:
         """It no longer waits for an epoch: one granted to it would hold the others."""
         self.enter(cause)
         self.moved_over = False
+        self.times.turn_to(None, now)
         self.times.stopped_waiting(now, blocked_s)
 
     def leave_loop(self, now: float) -> None:
@@ -307,6 +312,7 @@ class Member:
             self.times.computed(now)
         elif self.end is not None and not self.granted:
             self.parked = False  # it has had its epoch after all
+            self.times.turn_to(Outside.PAUSED if self.paused else None, now)
         self.last_step = False
 
     def wait(self, now: float, blocked_s: float) -> bool:
@@ -340,6 +346,7 @@ class Member:
         """It is asked to go on after a pause."""
         self.paused, self.resumed = False, True
         self.times.move(now)
+        self.times.turn_to(Outside.JOINING if self.asked_paused else None, now)
         if self.asked_paused:
             self.enter(Cause.GOES_ON)
             self.asked_paused = False
@@ -361,6 +368,6 @@ class Member:
         """It is told which consumers hold the epoch that it waits for."""
         self.told_held = stage
 
-    def read(self, now: float, blocked_s: float) -> tuple[float, float, float]:
-        """Return (computing_s, waiting_s, held_s) up to now, the running interval included."""
+    def read(self, now: float, blocked_s: float) -> TimeTaken:
+        """Return where its time went up to now, the running interval included."""
         return self.times.read(now, blocked_s, computes=self.computes)

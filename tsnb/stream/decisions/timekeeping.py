@@ -3,8 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
 
-__all__ = ["Times"]
+__all__ = ["Outside", "TimeTaken", "Times"]
+
+
+class Outside(Enum):
+    """What a consumer does outside epochs; anything else is the user's own code."""
+
+    JOINING = "it asked for an epoch, and waits for a pass that it can join"
+    PAUSED = "it is paused"
+    TIMED_OUT = "it stood still, and was taken off the window"
+
+
+class TimeTaken(NamedTuple):
+    """Where a consumer's seconds went, from when it attached."""
+
+    computing_s: float
+    waiting_s: float
+    held_s: float
+    joining_s: float
+    """In which it had asked for an epoch, and waited for a pass that it could join."""
+    paused_s: float
+    timed_out_s: float
+    """In which it was off the window, since it stood still."""
+    attached_s: float
+    """All of them, and those that it spent outside epochs in the user's own code."""
 
 
 @dataclass(eq=False)
@@ -19,8 +44,12 @@ class Times:
     """Since when it waits for a batch."""
     wants_since_s: float | None = None
     """Since when it has had nothing, though it wants a batch: the wait for an epoch counts too."""
-    paused_at_s: float = 0.0
-    """When it was last asked to pause."""
+    joined_s: float = 0.0
+    """When it attached."""
+    outside: Outside | None = None
+    """What it does outside epochs; None: it takes one, or is in the user's own code."""
+    outside_since_s: float = 0.0
+    """Since when."""
     queued_since_s: float | None = None
     """Since when it waits for its turn."""
     withheld_since_s: float | None = None
@@ -28,6 +57,9 @@ class Times:
     computing_s: float = 0.0
     waiting_s: float = 0.0
     held_s: float = 0.0
+    joining_s: float = 0.0
+    paused_s: float = 0.0
+    timed_out_s: float = 0.0
     queued_s: float = 0.0
     """Seconds that it has waited for its turn, in all."""
     withheld_s: float = 0.0
@@ -41,13 +73,22 @@ class Times:
         """It does something now: it does not stand still."""
         self.moved_s = now
 
+    def turn_to(self, outside: Outside | None, now: float) -> None:
+        """It does something else from now on."""
+        joining_s, paused_s, timed_out_s = self._outside(now)
+        self.joining_s, self.paused_s, self.timed_out_s = joining_s, paused_s, timed_out_s
+        self.outside, self.outside_since_s = outside, now
+
     def pause(self, now: float) -> None:
         """It is asked to pause."""
-        self.moved_s = self.paused_at_s = now
+        self.moved_s = now
+        self.turn_to(Outside.PAUSED, now)
 
     def ask(self, now: float) -> None:
-        """It asks for an epoch."""
+        """It asks for an epoch; while it is paused, it stays so."""
         self.moved_s = self.wants_since_s = now
+        if self.outside is not Outside.PAUSED:
+            self.turn_to(Outside.JOINING, now)
 
     def want(self, now: float) -> None:
         """It asked before, and its ask counts from now on."""
@@ -144,10 +185,21 @@ class Times:
             self.computing_s += now - self.moved_s
         self.moved_s = now
 
-    def read(self, now: float, blocked_s: float, *, computes: bool) -> tuple[float, float, float]:
-        """Return (computing_s, waiting_s, held_s) up to now; `computes`: the time since it moved counts as that."""
+    def _outside(self, now: float) -> tuple[float, float, float]:
+        """Return `joining_s`, `paused_s` and `timed_out_s` up to now."""
+        for_s = {self.outside: max(0.0, now - self.outside_since_s)}
+        return (
+            self.joining_s + for_s.get(Outside.JOINING, 0.0),
+            self.paused_s + for_s.get(Outside.PAUSED, 0.0),
+            self.timed_out_s + for_s.get(Outside.TIMED_OUT, 0.0),
+        )
+
+    def read(self, now: float, blocked_s: float, *, computes: bool) -> TimeTaken:
+        """Return where its time went up to now; `computes`: the time since it moved counts as computing."""
+        computing_s, waiting_s, held_s = self.computing_s, self.waiting_s, self.held_s
         if self.waiting_since_s is not None:
-            waited = now - self.waiting_since_s
-            held = self._held(now, blocked_s)
-            return self.computing_s, self.waiting_s + waited - held, self.held_s + held
-        return self.computing_s + (now - self.moved_s if computes else 0.0), self.waiting_s, self.held_s
+            waited, held = now - self.waiting_since_s, self._held(now, blocked_s)
+            waiting_s, held_s = waiting_s + waited - held, held_s + held
+        elif computes:
+            computing_s += now - self.moved_s
+        return TimeTaken(computing_s, waiting_s, held_s, *self._outside(now), now - self.joined_s)

@@ -76,8 +76,8 @@ class StreamLife:
             consumers=consumers,
             host=None,
         )
-        # its rows tell shares of the time attached, and so does the sentence
-        paces = {t.name: Pace(t.samples_per_s, *map(t.share, PARTS[:3])) for t in trials if t.attached_s > 0}
+        # its rows tell shares of the time without pauses and time-outs, and so does the sentence
+        paces = {t.name: Pace(t.samples_per_s, *map(t.share, PARTS[:3])) for t in trials if t.active_s > 0}
         said = diagnose(nothing, whole, self.host, in_seconds=True, paces=paces)
         if said.kind in {"idle", "starting"}:
             text = "No batch was read." if trials else "No trial has attached."

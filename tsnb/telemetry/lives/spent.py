@@ -4,9 +4,10 @@ A trial's counters (`computing_s`, `waiting_s`, `held_s`) begin at its attachmen
 or with its process. Each such *life* counts once, with its last counters; a trial's totals are the sum of its lives.
 So a report is right about these even if it did not watch from the start.
 
-The part of a life's span beyond its counters was spent outside epochs, and is known only while the stream was watched:
+What its counters do not tell of its time attached was spent between epochs. Readings of a stream that does not tell for
+how long a trial was attached say so only while the stream was watched:
 
-    between + parked = (last - first reading of the life) - what its counters grew by meanwhile
+    between + paused + parked = (last - first reading of the life) - what its counters grew by meanwhile
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ from tsnb.telemetry.shown.marks import Ends, Taken
 from tsnb.telemetry.shown.rates import alone
 from tsnb.telemetry.shown.rows import Life, TimeSpent, life_of
 
-__all__ = ["PARTS", "Spent", "lives", "spent"]
+__all__ = ["PARTS", "Spent", "lives", "parts_of", "spent"]
 
-PARTS = ("computing", "waiting", "held", "between", "parked")
+PARTS = ("computing", "waiting", "held", "joining", "between", "paused", "parked")
 """What a trial's time goes to, in the order in which it is drawn."""
+
+_SELDOM = ("joining", "paused", "parked")
+_LEAST_S = 0.5
+"""Of these the trials of a report have spent so much time, or they are not named in it."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +50,14 @@ class Spent:
     """Waiting for the loader."""
     held_s: float
     """Held back by the slowest."""
+    joining_s: float
+    """Waiting for a pass that it could join."""
     between_s: float
-    """Attached, outside epochs, as far as it was watched."""
+    """Attached, outside epochs, in its own code."""
+    paused_s: float
+    """Paused."""
     parked_s: float
-    """Parked, as far as it was watched."""
+    """Timed out."""
     pace_s: float
     """Seconds in which it set the pace, as far as it was watched."""
     samples: int
@@ -79,17 +88,17 @@ class Spent:
         return self.computing_s + self.waiting_s + self.held_s
 
     @property
-    def attached_s(self) -> float:
-        """Seconds attached, less those in which it was timed out: what shares and samples a second are of."""
-        return self.inside_s + self.between_s
+    def active_s(self) -> float:
+        """Seconds attached, less pauses and time-outs: what shares and samples a second are of."""
+        return self.inside_s + self.joining_s + self.between_s
 
     def seconds(self, part: str) -> float:
         """Return the seconds that went to one of `PARTS`."""
         return float(getattr(self, f"{part}_s"))
 
     def share(self, part: str) -> float:
-        """Return what share of the attached time went to one of `PARTS`; 0 without any such time."""
-        return self.seconds(part) / self.attached_s if self.attached_s > 0 else 0.0
+        """Return what share of the time without pauses and time-outs went to one of `PARTS`; 0 without any."""
+        return self.seconds(part) / self.active_s if self.active_s > 0 else 0.0
 
     @property
     def step_s(self) -> float:
@@ -104,7 +113,12 @@ class Spent:
     @property
     def samples_per_s(self) -> float:
         """Samples a second of the attached time."""
-        return self.samples / self.attached_s if self.attached_s > 0 else 0.0
+        return self.samples / self.active_s if self.active_s > 0 else 0.0
+
+
+def parts_of(trials: Sequence[Spent]) -> list[str]:
+    """Return those of `PARTS` that a report of the trials names."""
+    return [p for p in PARTS if p not in _SELDOM or any(trial.seconds(p) >= _LEAST_S for trial in trials)]
 
 
 def lives(readings: Iterable[StreamReading]) -> list[Life]:
@@ -143,12 +157,22 @@ def spent(readings: Sequence[StreamReading], ends: Ends | None = None) -> list[S
     for reading in readings:
         ends.feed(reading)
         taken.feed(reading)
+    for reading in readings:
+        for end in reading.ends:
+            _close(by_name.get(end.name, ()), end)
     for name, end in ends.by_name.items():
         if name not in by_name:  # it ended without ever having attached
             by_name[name] = [replace(life_of(end), name=name)]
     sums = [_sum(its, here.get(name, "gone"), taken.epochs(name)) for name, its in by_name.items()]
     sums = [_ended(one, ends.by_name.get(one.name)) for one in sums]
     return [replace(one, cpu_s=_known(cpu_until(used.get(one.name, ())))) for one in sums]
+
+
+def _close(its: Sequence[Life], end: EndReading) -> None:
+    """Have the attachment that ended so take in what was told of it."""
+    own = [life for life in its if life.first_s <= end.time_s and life.last.pid == end.pid]
+    if own:
+        own[-1].ended(end)
 
 
 def _known(cpu_s: float | None) -> float:
@@ -174,7 +198,9 @@ def _sum(its: Sequence[Life], state: str, epochs: float) -> Spent:
         computing_s=parts.computing_s,
         waiting_s=parts.waiting_s,
         held_s=parts.held_s,
+        joining_s=parts.joining_s,
         between_s=parts.between_s,
+        paused_s=parts.paused_s,
         parked_s=parts.parked_s,
         pace_s=sum(life.states_s.get("sets the pace", 0.0) for life in its),
         samples=parts.samples,

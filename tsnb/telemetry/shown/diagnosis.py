@@ -135,10 +135,12 @@ def _inside_s(consumer: ConsumerReading) -> float:
 
 
 def _parts(earlier: StreamReading, later: StreamReading, paces: Mapping[str, Pace]) -> dict[str, Shares]:
-    """Return where the time of each consumer that took part went; a newcomer's counts from its attachment."""
+    """Return where the time of each consumer that takes part went; a newcomer's counts from its attachment."""
     before = {c.name: c for c in earlier.consumers}
     parts = {}
     for now in later.consumers:
+        if now.state in _AWAY:
+            continue
         was = before.get(now.name)
         if was is None or was.pid != now.pid or was.batches > now.batches:
             was = replace(now, computing_s=0.0, waiting_s=0.0, held_s=0.0)

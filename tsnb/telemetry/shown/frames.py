@@ -5,9 +5,10 @@ them (`tsnb.panel.tape`). A frame says its own length, so a history is frames la
 joins or leaves changes nothing that was written before.
 
 ```
-frame     = header, row, row, ..., paces, machine, logged     little-endian float32
+frame     = header, row, row, ..., apart, paces, machine, logged     little-endian float32
 header    = `HEADER` below                                    12 numbers
 row       = `ROW` below                                       9 numbers a consumer
+apart     = -4, how many, `APART` of each                     only of consumers that did not take part all the time
 paces     = -3, how many, `ALL`, then `PACE` of each          only every other second
 machine   = `MACHINE` below, then processes and GPUs          only with a look at the machine, every other second
 process   = `PROCESS` below                                   5 numbers
@@ -51,6 +52,7 @@ from tsnb.telemetry.trial_readings import LoggedReading
 
 __all__ = [
     "ALL",
+    "APART",
     "GPU",
     "HEADER",
     "LOGGED",
@@ -95,6 +97,14 @@ ROW = (
     "batches",  # loader batches that it has taken itself, all epochs
 )
 """What each number of a consumer's row means."""
+
+APART = (
+    "lane",
+    "joining",  # share of the last seconds, as a row's
+    "paused",  # share of all of the last seconds, as the next one: those of rows are of the rest
+    "timed_out",
+)
+"""What each number on a consumer means that joins a pass, or stands still; of others all three are 0."""
 
 PACE = (
     "lane",
@@ -170,7 +180,7 @@ _A_POINT = len(POINT)
 _MIB = 1024.0 * 1024.0
 _STATES = {state: number for number, state in enumerate(CONSUMER_STATES)}
 _LANES_AT, _METRICS_AT = 16, 1024
-_PRODUCER, _MACHINE_MARK, _LOGGED_MARK, _PACES_MARK = -1.0, -1.0, -2.0, -3.0
+_PRODUCER, _MACHINE_MARK, _LOGGED_MARK, _PACES_MARK, _APART_MARK = -1.0, -1.0, -2.0, -3.0, -4.0
 
 
 def frame(
@@ -198,6 +208,10 @@ def frame(
     body: list[float] = []
     for row in rows:
         body += _row(*row)
+    if apart := [(lane, pace) for _, lane, pace, *_ in rows if pace.joining or pace.paused or pace.timed_out]:
+        body += (_APART_MARK, len(apart))
+        for lane, pace in apart:
+            body += (lane, pace.joining, pace.paused, pace.timed_out)
     if etas is not None:
         every = etas.get(-1, NO_ETA)
         body += (_PACES_MARK, len(rows), every.left_s, every.low_s, every.high_s)

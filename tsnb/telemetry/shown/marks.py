@@ -33,7 +33,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tsnb.telemetry.readings import ConsumerReading, EndReading, GrowthReading, HostReading, StreamReading
-from tsnb.telemetry.shown.rows import newly_logged, not_finite
+from tsnb.telemetry.shown.rows import newly_logged, not_finite, taken
 
 __all__ = [
     "MARK_KINDS",
@@ -352,11 +352,7 @@ def _joined(left: EndReading, end: EndReading) -> EndReading:
     later = {name for name, *_ in newly_logged(dict(left.metrics), {}, replace(end, logged_at={}))}
     at = {name: batch for name, batch in left.logged_at.items() if name not in later}
     end = replace(end, metrics={**left.metrics, **end.metrics}, logged_at=at, sparse=left.sparse)
-    attached_s = left.time_s - end.since_s if end.since_s else left.attached_s
-    spent = {name: getattr(left, name) for name in ("samples", "computing_s", "waiting_s", "held_s")}
-    return replace(
-        end, epochs=left.epochs, batches=left.batches, logged=left.logged, attached_s=attached_s, **spent
-    )
+    return replace(end, epochs=left.epochs, batches=left.batches, logged=left.logged, **taken(left))
 
 
 def _names(end: EndReading, pids: dict[str, int]) -> Iterable[str]:

@@ -38,14 +38,18 @@ __all__ = [
 SPAN_S = 2.0
 """Rates look back this far: long enough to be steady, short enough to be now."""
 
+_LEAST_S = 0.25
+"""A rate is of this long at least: right after a pause there is next to no time to divide by."""
+
 PATIENCE_S = 8.0
 """And up to this far for consumers that took no batch within `SPAN_S`."""
 
 
 class Pace(NamedTuple):
-    """How fast a consumer is, and where its time goes, as shares of wall time.
+    """How fast a consumer is, and where its time goes.
 
-    The rest up to 1 was spent between epochs.
+    Speed and shares are of the time in which it was neither paused nor timed out: a pause makes no trial slow. The rest
+    up to 1 was spent between epochs.
     """
 
     samples_per_s: float
@@ -61,10 +65,20 @@ class Pace(NamedTuple):
     alone_per_s: float = math.nan
     """Samples a second that it would take with a batch always ready and no other trial to wait for: as fast as it
     computes now, beside the others. On cores of its own it may be faster."""
+    joining: float = 0.0
+    """Share of time waiting for a pass that it can join, 0 to 1."""
+    paused: float = 0.0
+    """Share of all its time for which it was paused, 0 to 1."""
+    timed_out: float = 0.0
+    """Share of all its time for which it was timed out, 0 to 1."""
 
 
 UNKNOWN = Pace(math.nan, math.nan, math.nan, math.nan)
 """The pace of a consumer that was seen only once."""
+
+PAUSED = Pace(0.0, 0.0, 0.0, 0.0, paused=1.0)
+TIMED_OUT = Pace(0.0, 0.0, 0.0, 0.0, timed_out=1.0)
+"""The paces of those that stand still."""
 
 
 class RateWindow:
@@ -149,7 +163,9 @@ class RateWindow:
         return next((r.host for r in reversed(self._readings) if r.host), None)
 
     def pace(self, consumer: ConsumerReading) -> Pace:
-        """Return the pace of a consumer of the last reading."""
+        """Return the pace of a consumer of the last reading; one that is paused or timed out has none."""
+        if consumer.state in _STANDING:
+            return _STANDING[consumer.state]
         readings, name = self._readings, consumer.name
         since_s, k, last = self._since_s.get(name, math.inf), self._back, len(readings) - 1
         while k < last and readings[k].time_s < since_s:
@@ -164,18 +180,32 @@ class RateWindow:
         return _between(self._by_name[k][name], consumer, readings[last].time_s - readings[k].time_s)
 
 
+_STANDING = {"paused": PAUSED, "timed out": TIMED_OUT}
+
+
 def _between(before: ConsumerReading, after: ConsumerReading, seconds: float) -> Pace:
     # comparisons instead of max(): this runs for each trial of each tick
     computing_s, waiting_s = after.computing_s - before.computing_s, after.waiting_s - before.waiting_s
     computing_s, waiting_s = computing_s if computing_s > 0 else 0.0, waiting_s if waiting_s > 0 else 0.0
     held_s = after.held_s - before.held_s if after.held_s > before.held_s else 0.0
+    joining_s = after.joining_s - before.joining_s
+    paused_s, timed_out_s = after.paused_s - before.paused_s, after.timed_out_s - before.timed_out_s
     # time is booked when a step ends, so a long step can bring more seconds than have passed
-    inside_s = computing_s + waiting_s + held_s
-    whole = max(seconds, inside_s)
+    passed_s = seconds - paused_s - timed_out_s
+    whole = max(passed_s, computing_s + waiting_s + held_s + joining_s, 1e-6)
     batches, samples = after.batches - before.batches, after.samples - before.samples
     step_s = computing_s / batches if batches else math.nan
-    shares = computing_s / whole, waiting_s / whole, held_s / whole
-    return Pace(samples / seconds, *shares, step_s, alone(samples, computing_s))
+    return Pace(
+        samples / max(passed_s, _LEAST_S),
+        computing_s / whole,
+        waiting_s / whole,
+        held_s / whole,
+        step_s,
+        alone(samples, computing_s),
+        joining_s / whole,
+        paused_s / seconds,
+        timed_out_s / seconds,
+    )
 
 
 def alone(count: float, computing_s: float) -> float:

@@ -6,13 +6,26 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, field, replace
+from typing import Any
 
 from tsnb.telemetry.forecast.eta import NO_ETA, Eta
 from tsnb.telemetry.readings import ConsumerReading, EndReading
 from tsnb.telemetry.shown.rates import UNKNOWN, Pace
 from tsnb.telemetry.trial_readings import LoggedReading
 
-__all__ = ["Life", "Row", "TimeSpent", "life_of", "never_attached", "newly_logged", "not_finite"]
+__all__ = ["Life", "Row", "TimeSpent", "life_of", "never_attached", "newly_logged", "not_finite", "taken"]
+
+_TAKEN = (
+    "samples",
+    "computing_s",
+    "waiting_s",
+    "held_s",
+    "joining_s",
+    "paused_s",
+    "timed_out_s",
+    "attached_s",
+)
+"""What an end tells of a consumer's time, under the names that its readings have."""
 
 _STEADY = 8
 """Ticks over which the most frequent of several passing states is shown: it agrees with the rates beside it."""
@@ -20,12 +33,17 @@ _STEADY = 8
 
 @dataclass(frozen=True)
 class TimeSpent:
-    """Where a trial's time went, in seconds, and how many samples it took. Sums by +."""
+    """Where a trial's time went, in seconds, and how many samples it took. Sums by +.
+
+    Its speed and the shares are of the time attached without pauses and time-outs, on each screen and in each report.
+    """
 
     computing_s: float = 0.0
     waiting_s: float = 0.0
     held_s: float = 0.0
+    joining_s: float = 0.0
     between_s: float = 0.0
+    paused_s: float = 0.0
     parked_s: float = 0.0
     samples: int = 0
 
@@ -34,13 +52,26 @@ class TimeSpent:
         return TimeSpent(*(one + another for one, another in both))
 
     @property
+    def active_s(self) -> float:
+        """Seconds attached, less pauses and time-outs."""
+        return self.computing_s + self.waiting_s + self.held_s + self.joining_s + self.between_s
+
+    @property
     def pace(self) -> Pace:
-        """How fast the trial was, and its shares, of the time attached; `UNKNOWN`: there was none."""
-        attached_s = self.computing_s + self.waiting_s + self.held_s + self.between_s
-        if attached_s <= 0:
+        """How fast the trial was, and its shares; `UNKNOWN`: it was not attached, or always paused."""
+        active_s = self.active_s
+        if active_s <= 0:
             return UNKNOWN
-        shares = (part / attached_s for part in (self.computing_s, self.waiting_s, self.held_s))
-        return Pace(self.samples / attached_s, *shares)
+        whole_s = active_s + self.paused_s + self.parked_s
+        return Pace(
+            self.samples / active_s,
+            self.computing_s / active_s,
+            self.waiting_s / active_s,
+            self.held_s / active_s,
+            joining=self.joining_s / active_s,
+            paused=self.paused_s / whole_s,
+            timed_out=self.parked_s / whole_s,
+        )
 
 
 @dataclass
@@ -70,6 +101,11 @@ class Life:
             self.fewer_s = self.last_s
         self.last_s, self.last = time_s, consumer
 
+    def ended(self, end: EndReading) -> None:
+        """Take in what its stream told of the whole of it as the trial left: who has watched late knows as much."""
+        if end.attached_s and end.pid == self.last.pid:
+            self.last = replace(self.last, **taken(end))
+
     def continues(self, consumer: ConsumerReading) -> bool:
         """Return whether a reading is of this life: the same process, and no counter went back.
 
@@ -85,12 +121,19 @@ class Life:
 
     @property
     def parts(self) -> TimeSpent:
-        """Where its time went."""
-        inside = (self.last.computing_s, self.last.waiting_s, self.last.held_s)
+        """Where its time went: as its stream counted; readings that do not tell, as far as it was watched."""
+        last = self.last
+        inside = (last.computing_s, last.waiting_s, last.held_s)
+        if last.attached_s:
+            parked_s, apart_s = last.timed_out_s, last.joining_s + last.paused_s + last.timed_out_s
+            between_s = max(0.0, last.attached_s - sum(inside) - apart_s)
+            return TimeSpent(*inside, last.joining_s, between_s, last.paused_s, parked_s, last.samples)
         before_s = self.start.computing_s + self.start.waiting_s + self.start.held_s
         rest_s = max(0.0, self.last_s - self.first_s - (sum(inside) - before_s))
         parked_s = min(rest_s, self.states_s.get("timed out", 0.0))
-        return TimeSpent(*inside, rest_s - parked_s, parked_s, self.last.samples)
+        paused_s = min(rest_s - parked_s, self.states_s.get("paused", 0.0))
+        between_s = rest_s - parked_s - paused_s
+        return TimeSpent(*inside, 0.0, between_s, paused_s, parked_s, last.samples)
 
 
 def never_attached(end: EndReading) -> ConsumerReading:
@@ -98,18 +141,16 @@ def never_attached(end: EndReading) -> ConsumerReading:
     return ConsumerReading(end.name, end.pid, "gone", -1, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, dict(end.metrics))
 
 
+def taken(end: EndReading) -> dict[str, Any]:
+    """Return what a trial took of its stream, and where its time went, by the names of a consumer's fields."""
+    return {name: getattr(end, name) for name in _TAKEN}
+
+
 def life_of(end: EndReading) -> Life:
     """Return the attachment of a trial that nobody saw while it was there, as far as its end tells of it."""
     nothing = never_attached(end)
     attached_s = max(end.attached_s, end.computing_s + end.waiting_s + end.held_s)
-    last = replace(
-        nothing,
-        batches=end.batches,
-        samples=end.samples,
-        computing_s=end.computing_s,
-        waiting_s=end.waiting_s,
-        held_s=end.held_s,
-    )
+    last = replace(nothing, batches=end.batches, **taken(end) | {"attached_s": attached_s})
     return Life(end.name, end.time_s - attached_s, nothing, end.time_s, last)
 
 

@@ -299,10 +299,10 @@ class StreamView:
         row.epochs, row.batches = self._taken.of(consumer.name)
         if here:
             row.lives(now_s, consumer, self.latest.pid if self.latest else 0)
-            if math.isnan(row.told.computing):
+            if math.isnan(row.told.computing) or consumer.state in _STANDING:
                 row.told = row.pace
             row.end, row.error, row.last = "", "", {}
-            self._steady(row, consumer.state, now_s, consumer.paused_s)
+            self._steady(row, consumer.state, now_s, consumer.pause_s)
         return row
 
     def _begin_run(self, row: Row) -> None:
@@ -314,7 +314,7 @@ class StreamView:
         row.sparse = ()
         self.curves.begin_anew(row.number)
 
-    def _steady(self, row: Row, state: str, now_s: float, paused_s: float) -> None:
+    def _steady(self, row: Row, state: str, now_s: float, pause_s: float) -> None:
         if state not in _PASSING:
             row.states.clear()
         else:
@@ -323,7 +323,7 @@ class StreamView:
                 most = Counter(row.states)
                 state = max(reversed(row.states), key=lambda one: most[one])
         if state != row.state:
-            row.state, row.since_s = state, now_s - paused_s
+            row.state, row.since_s = state, now_s - pause_s
 
     def _ended(self, name: str, end: EndReading, now_s: float) -> Row:
         """Note how one ended that is not here any more, and what it logged last."""
@@ -338,6 +338,8 @@ class StreamView:
         metrics = {**row.reading.metrics, **end.metrics}
         row.reading, row.pace = replace(row.reading, state="gone", metrics=metrics), UNKNOWN
         row.last = dict(end.metrics)
+        if row.life is not None:
+            row.life.ended(end)
         if row.whole == TimeSpent():
             row.before = life_of(end).parts
         return row

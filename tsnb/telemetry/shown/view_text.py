@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.shown import words
@@ -17,12 +17,8 @@ __all__ = ["as_text"]
 _NAME = 20
 """Letters of a trial's name at least: the column is as wide as the longest, so that numbers stand below their heads."""
 
-_TEXT_COLUMNS = (
-    f"{'state':<14} {'lag':>4} {'samples/s':>10} {'computing':>10} {'waiting':>8} {'held':>6} "
-    f"{'per batch':>9} {'alone':>8} {'left':>10}"
-)
-"""`a batch`: what it computes on one. `alone`: samples/s with a batch always ready and nobody to wait for. `left`:
-until its last epoch is over; "epoch": to the end of this one, as the number of its epochs is not known."""
+_SELDOM = {"joining": "joining", "paused": "paused", "timed out": "timed_out"}
+"""Columns of shares that are shown where a trial has any: of `Pace`, by heading."""
 
 
 def as_text(view: StreamView, title: str, *, recorded: bool = False) -> str:
@@ -49,9 +45,11 @@ def _as_text(view: StreamView, title: str, recorded: bool) -> str:
     wide = max([_NAME, *(len(row.name) for row in known)])
     ended = [row for row in known if row.end and not row.here]
     if rows or ended:
-        lines += ["", f"{'trial':<{wide}} {_TEXT_COLUMNS}"]
-        lines += [f"{row.name:<{wide}} {_text_row(row, view.best)}" for row in rows]
-        lines += [f"{row.name:<{wide}} {_text_end(row, view.best)}" for row in ended]
+        paces = [row.told for row in rows] + [row.whole.pace for row in ended]
+        seldom = [head for head, part in _SELDOM.items() if any(getattr(p, part) >= 0.005 for p in paces)]
+        lines += ["", f"{'trial':<{wide}} {_text_columns(seldom)}"]
+        lines += [f"{row.name:<{wide}} {_text_row(row, view.best, seldom)}" for row in rows]
+        lines += [f"{row.name:<{wide}} {_text_end(row, view.best, seldom)}" for row in ended]
     if rows:
         lines += ["", "; ".join(f"{title.lower()} {said}" for title, said in view.flow.items())]
     waiting = {f"{row.name:<{wide}}": row.pending for row in known if row.pending}
@@ -61,6 +59,19 @@ def _as_text(view: StreamView, title: str, recorded: bool) -> str:
     if not math.isnan(could):
         lines.append(f"The loader alone: {words.pace(could)} batches/s at most.")
     return "\n".join(lines)
+
+
+def _text_columns(seldom: Sequence[str]) -> str:
+    """Return the headings.
+
+    `per batch`: what it computes on one. `alone`: samples/s with a batch always ready and nobody to wait for. `left`:
+    until its last epoch is over; "epoch": to the end of this one, as the number of its epochs is not known.
+    """
+    shares = "".join(f" {heading:>9}" for heading in seldom)
+    return (
+        f"{'state':<14} {'lag':>4} {'samples/s':>10} {'computing':>10} {'waiting':>8} {'held':>6}{shares} "
+        f"{'per batch':>9} {'alone':>8} {'left':>10}"
+    )
 
 
 def _text_head(reading: StreamReading, left_s: float, all_left: str) -> str:
@@ -74,11 +85,11 @@ def _text_head(reading: StreamReading, left_s: float, all_left: str) -> str:
     return f", pass {reading.epoch + 1}, {done}{left}, {window}{after}"
 
 
-def _text_end(row: Row, best: Mapping[str, str]) -> str:
+def _text_end(row: Row, best: Mapping[str, str], seldom: Sequence[str]) -> str:
     """Return how a trial ended, how fast it was and where its time went, with the last that it logged."""
     metrics = "  ".join(_numbers(row, row.last, best))
     error = f"  {row.error}" if row.error else ""
-    said = _speed(row.whole.pace, row.whole.pace)
+    said = _speed(row.whole.pace, row.whole.pace, seldom)
     return f"{row.end:<14} {'':>4} {said} {'':>9} {'':>8} {'':>10}  {metrics}{error}".rstrip()
 
 
@@ -88,17 +99,18 @@ def _numbers(row: Row, metrics: Mapping[str, float], best: Mapping[str, str]) ->
     return [f"{stars[name]}{name} {value:.4g}" for name, value in metrics.items()]
 
 
-def _speed(pace: Pace, told: Pace) -> str:
+def _speed(pace: Pace, told: Pace, seldom: Sequence[str]) -> str:
     """Return samples a second of a pace, and the shares of time of one."""
     speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
     shares = (words.percent(share) for share in (told.computing, told.waiting, told.held))
-    return "{:>10} {:>10} {:>8} {:>6}".format(speed, *shares)
+    apart = "".join(f" {words.percent(getattr(told, _SELDOM[heading])):>9}" for heading in seldom)
+    return "{:>10} {:>10} {:>8} {:>6}".format(speed, *shares) + apart
 
 
-def _text_row(row: Row, best: Mapping[str, str]) -> str:
+def _text_row(row: Row, best: Mapping[str, str], seldom: Sequence[str]) -> str:
     pace, told, reading = row.pace, row.told, row.reading
     batch, alone = words.milliseconds(pace.step_s), words.count(pace.alone_per_s)
-    shares = f"{_speed(pace, told)} {batch:>9} {alone:>8} {words.remaining(row.eta):>10}"
+    shares = f"{_speed(pace, told, seldom)} {batch:>9} {alone:>8} {words.remaining(row.eta):>10}"
     numbers = _numbers(row, row.metrics, best)
     metrics = "  ".join([f"({reading.part})", *numbers] if reading.part else numbers)
     return f"{row.waits or row.state:<14} {reading.lag:>4} {shares}  {metrics}".rstrip()

@@ -10,7 +10,7 @@ import { matching } from "./log.js";
 import { shape } from "./shapes.js";
 import { waitsFor } from "./store.js";
 import { paint } from "./theme.js";
-import { OVER, clock, consumerState, cores, count, leftWords, mebibytes, metric, milliseconds, ofAll, percent, progress } from "./words.js";
+import { OVER, clock, consumerState, cores, count, leftWords, mebibytes, metric, milliseconds, ofAll, progress, spentWords } from "./words.js";
 
 const BARS = 96;
 const SLOW_MS = 1000; // its lists and bars are drawn once a second
@@ -309,7 +309,7 @@ export class Drawer {
       style(bar, "--at", one && one.here ? `${Math.round(100 * (1 - one.computing))}%` : "100%");
       bar.classList.toggle("tsnb-absent", !one || !one.here);
     });
-    const share = found.share, words = share ? `filled: computing ${percent(share.computing)}; pale: waiting for data ${percent(share.waiting)}, waiting for slower trials ${percent(share.held)}, the rest between epochs` : "";
+    const share = found.share, words = share ? `filled: ${spentWords(share)}` : "";
     attribute(this.bars, "aria-label", words || "no time yet");
     put(this.spent, words);
     put(this.ends.children[0], clock(found.from));

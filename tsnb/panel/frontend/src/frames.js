@@ -2,6 +2,7 @@
 
 const HEADER = 12;
 const ROW = 9;
+const APART = 4;
 const PACE = 5;
 const ALL = 3;
 const MACHINE = 7;
@@ -13,6 +14,7 @@ const METRICS_AT = 1024;
 const MACHINE_MARK = -1;
 const LOGGED_MARK = -2;
 const PACES_MARK = -3;
+const APART_MARK = -4;
 
 /**
  * The frames in a DataView (or nothing), oldest first; each keeps its raw numbers for saving. `places`: where the panel has
@@ -50,8 +52,15 @@ function frame(raw, places) {
   let at = HEADER, machine = null;
   while (at + ROW <= raw.length && raw[at] >= 0) {
     const [place, fill, lag, samplesPerS, computing, waiting, held, epochs, batches] = raw.subarray(at, at + ROW);
-    rows[laneOf(Math.floor(place / LANES_AT))] = { state: place % LANES_AT, fill, lag, samplesPerS, computing, waiting, held, epochs, batches };
+    rows[laneOf(Math.floor(place / LANES_AT))] = { state: place % LANES_AT, fill, lag, samplesPerS, computing, waiting, held, joining: 0, paused: 0, timedOut: 0, epochs, batches };
     at += ROW;
+  }
+  if (raw[at] === APART_MARK) {
+    const end = at + 2 + APART * raw[at + 1];
+    for (at += 2; at + APART <= Math.min(end, raw.length); at += APART) {
+      const [lane, joining, paused, timedOut] = raw.subarray(at, at + APART);
+      Object.assign(rows[laneOf(lane)] || {}, { joining, paused, timedOut });
+    }
   }
   let paces = null; // sparse, by lane; only now and then
   let all = null; // what is left of all trials together; as often

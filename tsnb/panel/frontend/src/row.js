@@ -7,7 +7,9 @@ import { Place } from "./place.js";
 import { shape } from "./shapes.js";
 import { waitsFor } from "./store.js";
 import { paint } from "./theme.js";
-import { OVER, consumerState, count, leftWords, metric, ofAll, parameter, percent, progress } from "./words.js";
+import { OVER, consumerState, count, leftWords, metric, ofAll, parameter, percent, progress, spentWords } from "./words.js";
+
+const STANDING = new Set(["timed out", "paused"]); // states of those for whom nobody waits
 
 export const METRIC_COLUMNS = 2;
 export const NARROW = 4; // columns that a narrow panel hides
@@ -34,7 +36,7 @@ export class Row {
     state.append(this.icon, this.state);
     this.place = new Place();
     where.append(this.place.element);
-    this.shares = ["computing", "waiting", "held"].map((part) => make("i", `tsnb-${part}`));
+    this.shares = ["computing", "waiting", "held", "joining", "paused", "parked"].map((part) => make("i", `tsnb-${part}`));
     this.bar = make("div", "tsnb-bar", ...this.shares);
     attribute(this.bar, "role", "img");
     this.share = make("span");
@@ -158,9 +160,9 @@ export class Row {
     const shown = here && row && (!over || state === "recording") ? row : nothing;
     const ended = (!here && !pending) || (over && !(shown !== nothing && store.savedLive(this.lane))); // else it is as it was when the page was saved
     const spent = ended ? this.inAll(store) || nothing : shown;
-    const told = ended || shown === nothing ? spent : store.told(this.lane);
+    const told = ended || shown === nothing || STANDING.has(now.state) ? spent : store.told(this.lane);
     const place = shown === nothing ? null : store.placeOf(this.lane);
-    const somewhere = place && place.row && Number.isFinite(place.row.lag) && !["timed out", "paused"].includes(now.state);
+    const somewhere = place && place.row && Number.isFinite(place.row.lag) && !STANDING.has(now.state);
     this.place.draw(somewhere ? place.row : null, somewhere ? place.head : 0, somewhere ? place.size : 0, this.name, somewhere ? place.stream : "");
     put(this.cells[3], count(spent.samplesPerS));
     this.cells[3].title = ended ? "samples per second of the time attached" : "samples per second, over the last seconds";
@@ -174,13 +176,20 @@ export class Row {
     return this.sums;
   }
 
+  /** Whether its bar has this part. */
+  spends(part) {
+    return (this.parts || {})[part] >= 0.005;
+  }
+
   drawShares(row, ended) {
-    const parts = [row.computing, row.waiting, row.held].map((share) => share || 0);
-    this.shares.forEach((part, k) => style(part, "width", `${(parts[k] * 100).toFixed(1)}%`));
-    const words = `computing ${percent(parts[0])}, waiting for data ${percent(parts[1])}, waiting for slower trials ${percent(parts[2])}, between epochs ${percent(Math.max(0, 1 - parts[0] - parts[1] - parts[2]))}`;
+    const parts = [row.computing, row.waiting, row.held, row.joining, row.paused, row.timedOut].map((share) => share || 0);
+    this.parts = { joining: parts[3], paused: parts[4], parked: parts[5] };
+    const [paused, timedOut] = parts.slice(4), active = Math.max(0, 1 - paused - timedOut);
+    this.shares.forEach((part, k) => style(part, "width", `${(100 * (k < 4 ? active * parts[k] : parts[k])).toFixed(1)}%`));
+    const words = spentWords(row);
     attribute(this.bar, "aria-label", words);
-    this.bar.title = `${words}; ${ended ? "of the time attached" : "of the last seconds"}`;
-    const named = [["computing", parts[0]], ["waiting", parts[1]], ["held back", parts[2]]];
+    this.bar.title = `${words}; ${ended ? "of the time attached" : "of the last seconds"}${paused || timedOut ? "; other shares are of the rest" : ""}`;
+    const named = [["computing", parts[0]], ["waiting", parts[1]], ["held back", parts[2]], ["joining", parts[3]], ["paused", paused], ["timed out", timedOut]];
     const [most, share] = named.reduce((a, b) => (b[1] > a[1] ? b : a));
     put(this.share, share > 0 ? percent(share) : "");
     put(this.most, share > 0 ? most : "");

@@ -3,6 +3,9 @@
 // A chart has some 300 px, so frames are taken together in bins, as wide as `POINTS` bins make the span. Bins begin at
 // whole multiples of their width: a value that has been drawn is drawn the same at the next tick, and nothing flickers.
 
+/** The shares of a trial's time that a bar tells. */
+export const SHARES = ["computing", "waiting", "held", "joining", "paused", "timedOut"];
+
 const POINTS = 240;
 const TICK_S = 0.25;
 const CALM_S = 1; // lags move by whole batches, several times a second: they are averaged over this long
@@ -59,21 +62,25 @@ export function gpuSeries(reel, spanS) {
 }
 
 /**
- * What a lane did in all, for a stream that is over: {samplesPerS, computing, waiting, held}, means over the time that
- * it was there; undefined if it never was.
+ * What a lane did in all, for a stream that is over: {samplesPerS, computing, ...}, means over the time that it was there,
+ * without pauses and time-outs; `paused` and `timedOut` of all that time; undefined if it never was.
  */
 export function whole(reel, lane) {
-  const sums = { samplesPerS: 0, computing: 0, waiting: 0, held: 0 };
-  let seconds = 0;
+  const sums = { samplesPerS: 0, computing: 0, waiting: 0, held: 0, joining: 0 }, stood = { paused: 0, timedOut: 0 };
+  let seconds = 0, active = 0;
   reel.frames.forEach((frame, k) => {
     const row = frame.rows[lane], before = reel.frames[k - 1];
     if (!row || !Number.isFinite(row.computing)) return;
     const passedS = before && !reel.breaks(before, frame) ? frame.t - before.t : TICK_S;
+    const activeS = passedS * Math.max(0, 1 - (row.paused || 0) - (row.timedOut || 0));
     seconds += passedS;
-    for (const key of Object.keys(sums)) sums[key] += passedS * (row[key] || 0);
+    active += activeS;
+    for (const key of Object.keys(sums)) sums[key] += activeS * (row[key] || 0);
+    for (const key of Object.keys(stood)) stood[key] += passedS * (row[key] || 0);
   });
   if (!seconds) return undefined;
-  return Object.fromEntries(Object.entries(sums).map(([key, sum]) => [key, sum / seconds]));
+  const means = (of, over) => Object.fromEntries(Object.entries(of).map(([key, sum]) => [key, over ? sum / over : 0]));
+  return { ...means(sums, active), ...means(stood, seconds) };
 }
 
 /**
@@ -91,7 +98,7 @@ export function timeline(reel, lane, bars, begin, end) {
   for (let k = first; k <= last; k++) {
     taken[Math.min(bars - 1, Math.floor((frames[k].t - from) / wide))].push(frames[k].rows[lane]);
   }
-  const shares = (list) => Object.fromEntries(["computing", "waiting", "held"].map((key) => [key, list.reduce((sum, row) => sum + row[key], 0) / (list.length || 1)]));
+  const shares = (list) => Object.fromEntries(SHARES.map((key) => [key, list.reduce((sum, row) => sum + (row[key] || 0), 0) / (list.length || 1)]));
   let before; // a thinned reel has fewer frames than bars: the one before holds until the next
   const out = taken.map((all, k) => {
     const list = all.filter((row) => row && Number.isFinite(row.computing)), here = all.some(Boolean);

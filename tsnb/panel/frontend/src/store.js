@@ -5,7 +5,7 @@ import { Curves } from "./curves.js";
 import { decode, decodeCurves, encode, encodeCurves } from "./frames.js";
 import { Log } from "./log.js";
 import { Reel } from "./reel.js";
-import { timeline, whole } from "./series.js";
+import { SHARES, timeline, whole } from "./series.js";
 import { NO_ETA, metric } from "./words.js";
 
 export const BROKEN = "not finite"; // the kind of a mark: a number is none any more
@@ -17,7 +17,7 @@ const ENDED_EARLY = new Set(["failed", "crashed", "interrupted", "stopped", "pru
 const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace", "skipping", "awaits turn"]);
 
 /** What a trial does in a time, that sums over the streams it is on. */
-export const FLOWING = ["samplesPerS", "computing", "waiting", "held"];
+export const FLOWING = ["samplesPerS", "computing", "waiting", "held", "joining"];
 
 /** A number as JSON has it: it has no words for those that are not finite. */
 const number = (value) => ({ nan: NaN, inf: Infinity, "-inf": -Infinity })[value] ?? value;
@@ -336,16 +336,16 @@ export function timesOf(reels, lane, bars) {
   const from = Math.min(...lives.map(([life, shift]) => life.from + shift)), to = Math.max(...lives.map(([life, shift]) => life.to + shift));
   if (reels.length === 1) return timeline(reels[0][0], lane, bars);
   const all = reels.map(([reel, shift]) => timeline(reel, lane, bars, from - shift, to - shift)).filter((life) => life.bars.length);
-  const sum = (parts) => Object.fromEntries(["computing", "waiting", "held"].map((key) => [key, Math.min(1, parts.reduce((total, one) => total + ((one && one[key]) || 0), 0))]));
+  const sum = (parts) => Object.fromEntries(SHARES.map((key) => [key, Math.min(1, parts.reduce((total, one) => total + ((one && one[key]) || 0), 0))]));
   const out = Array.from({ length: bars }, (_, k) => ({ here: all.some((life) => life.bars[k] && life.bars[k].here), ...sum(all.map((life) => life.bars[k])) }));
   return { from, to, bars: out, share: sum(all.map((life) => life.share)) };
 }
 
-/** {samplesPerS, computing, waiting, held} over all the time that a lane was attached; undefined: not told. */
+/** {samplesPerS, computing, ...} over all the time that a lane was attached; undefined: not told. */
 function wholeOf(lane) {
   if (!lane || !lane.whole) return undefined;
-  const [samplesPerS, computing, waiting, held] = lane.whole;
-  return { samplesPerS, computing, waiting, held };
+  const [samplesPerS, computing, waiting, held, joining, paused, timedOut] = lane.whole;
+  return { samplesPerS, computing, waiting, held, joining, paused, timedOut };
 }
 
 /** The newest paces. Of a trial that stands still nothing is foretold, and it takes as many epochs all the same. */

@@ -297,7 +297,8 @@ function together(rows) {
   const known = rows.filter((row) => row && (Number.isFinite(row.computing) || Number.isFinite(row.samplesPerS)));
   if (!known.length) return rows.find(Boolean);
   const sums = Object.fromEntries(FLOWING.map((key) => [key, known.reduce((sum, row) => sum + (row[key] || 0), 0)]));
-  const over = Math.max(1, sums.computing + sums.waiting + sums.held);
-  for (const key of ["computing", "waiting", "held"]) sums[key] /= over;
+  const over = Math.max(1, sums.computing + sums.waiting + sums.held + sums.joining);
+  for (const key of ["computing", "waiting", "held", "joining"]) sums[key] /= over;
+  for (const key of ["paused", "timedOut"]) sums[key] = Math.min(...known.map((row) => row[key] || 0)); // on all of them at once
   return sums;
 }

@@ -112,6 +112,8 @@ export class Table {
       before = pending;
     }
     this.keys.settle();
+    const drawn = [...this.rows.values()];
+    for (const item of this.key.children) if (SELDOM.has(item.part)) item.hidden = !drawn.some((row) => row.spends(item.part));
     this.element.classList.toggle("tsnb-long-epochs", this.order.some((lane) => this.rows.get(lane).epoch.textContent.length > LONG_EPOCH));
     const none = !store.lanes.some(Boolean);
     this.sieve.hidden = store.lanes.length < SIFTED_FROM;
@@ -367,8 +369,10 @@ function counted(store, lanes, over) {
   return [...counts].sort(([a], [b]) => (b === "running") - (a === "running")).map(([word, count]) => `${count} ${word}`).join(", ");
 }
 
+const SELDOM = new Set(["joining", "paused", "parked"]); // parts of a trial's time that most trials do not have
+
 function key() {
-  const parts = [["computing", "computing"], ["waiting", "waiting for data"], ["held", "waiting for slower trials"], ["between", "between epochs"]];
-  const item = ([name, label]) => make("span", "", make("i", `tsnb-${name}`), label);
+  const parts = [["computing", "computing"], ["waiting", "waiting for data"], ["held", "waiting for slower trials"], ["joining", "waiting to join a pass"], ["between", "between epochs"], ["paused", "paused"], ["parked", "timed out"]];
+  const item = ([part, label]) => Object.assign(make("span", "", make("i", `tsnb-${part}`), label), { part });
   return make("div", "tsnb-key tsnb-soft", ...parts.map(item));
 }

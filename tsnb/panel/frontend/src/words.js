@@ -81,6 +81,15 @@ export function count(value) {
 /** A short time: 12.34 -> "12.3 ms", 1234 -> "1,234 ms". */
 export const milliseconds = (value) => (Number.isFinite(value) ? `${value < 99.95 ? value.toFixed(1) : count(value)} ms` : "–");
 
+/** Where a trial's time went, in words; what seldom is there only where it is. */
+export function spentWords({ computing, waiting, held, joining, paused, timedOut }) {
+  const known = [computing, waiting, held, joining].map((share) => share || 0), rest = Math.max(0, 1 - known.reduce((sum, share) => sum + share, 0));
+  const seldom = (share, word) => (share >= 0.005 ? [`${word} ${percent(share)}`] : []);
+  const [own, data, others, pass] = known;
+  const often = [`computing ${percent(own)}`, `waiting for data ${percent(data)}`, `waiting for slower trials ${percent(others)}`];
+  return [...often, ...seldom(pass, "waiting to join a pass"), `between epochs ${percent(paused + timedOut > 0.995 ? 0 : rest)}`, ...seldom(paused, "paused"), ...seldom(timedOut, "timed out")].join(", ");
+}
+
 /** As the kernel rounds it: a half goes up, of numbers in 32 bits too. */
 export const percent = (share) => (Number.isFinite(share) ? `${Math.round(Number((share * 100).toFixed(4)))} %` : "–");
 
