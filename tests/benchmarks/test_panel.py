@@ -12,7 +12,7 @@ import pytest
 from benchmarks import panel
 from benchmarks.panel import GOALS, a_day, opening, reading, ticks, told
 from tsnb.panel.tape import Tape
-from tsnb.telemetry.shown.frames import POINT, POINTS
+from tsnb.telemetry.shown.curves import POINT, POINTS
 from tsnb.telemetry.shown.history import MOST, PAGE_BYTES
 
 MOST_CALLS = 5000

@@ -50,7 +50,7 @@ def test_a_clusters_hub_loads_no_torch() -> None:
 def test_a_streams_curves_are_kept_without_numpy() -> None:
     """They are thinned on a thread, while a cell of the notebook may import numpy."""
     code = (
-        "from tsnb.telemetry.shown.frames import Curves\ncurves = Curves()\n"
+        "from tsnb.telemetry.shown.curves import Curves\ncurves = Curves()\n"
         "for k in range(2000): curves.add(0, 0, (k, k, k), k)"
     )
     assert "numpy" not in loaded_by(code)

@@ -17,7 +17,7 @@ from tests.panel.streams import logging_each_batch, three_models
 from tsnb.panel.tape import Tape
 from tsnb.reports.learned.curves import curves_of
 from tsnb.telemetry.lives.spent import spent
-from tsnb.telemetry.shown.frames import POINTS, smoothed
+from tsnb.telemetry.shown.curves import POINTS, smoothed
 from tsnb.telemetry.shown.view_text import as_text
 from tsnb.top.view import screen
 

@@ -22,6 +22,7 @@ from tsnb.panel.tape import Tape
 from tsnb.reports.story import story
 from tsnb.telemetry.lives.spent import spent
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, CacheReading, EndReading, StreamReading
+from tsnb.telemetry.shown.curves import POINT, POINTS, Curves
 from tsnb.telemetry.shown.frames import (
     ALL,
     APART,
@@ -30,11 +31,8 @@ from tsnb.telemetry.shown.frames import (
     LOGGED,
     MACHINE,
     PACE,
-    POINT,
-    POINTS,
     PROCESS,
     ROW,
-    Curves,
 )
 from tsnb.telemetry.shown.history import History
 from tsnb.telemetry.shown.view import MARKS, StreamView
@@ -464,7 +462,14 @@ def test_a_stream_that_is_over_says_what_limited_it_as_its_report_does() -> None
 def test_a_trial_that_ended_unseen_has_its_speed_and_shares_on_every_screen() -> None:
     """`tsnb status` looks at a stream anew each time; the producer knows what those that left did in all."""
     here = next(r for r in three_models().run(5) if r.consumers)
-    took = {"samples": 6400, "computing_s": 6.0, "waiting_s": 3.0, "held_s": 0.5, "batches": 100, "attached_s": 10.0}
+    took = {
+        "samples": 6400,
+        "computing_s": 6.0,
+        "waiting_s": 3.0,
+        "held_s": 0.5,
+        "batches": 100,
+        "attached_s": 10.0,
+    }
     left = EndReading("gone", "left", here.time_s - 1, 7, metrics={"loss": 0.5}, **took)  # type: ignore[arg-type]
     done = EndReading("gone", "done", here.time_s, 7, since_s=here.time_s - 11)
     tape = Tape()

@@ -26,7 +26,7 @@ import tsnb
 from tsnb.extensions.metrics import taken_in
 from tsnb.telemetry import metrics
 from tsnb.telemetry.observer import Observer
-from tsnb.telemetry.shown.frames import POINT
+from tsnb.telemetry.shown.curves import POINT
 from tsnb.telemetry.shown.view import StreamView
 
 

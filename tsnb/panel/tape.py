@@ -198,7 +198,7 @@ class Tape:
         return self._history.frames(self._seen)
 
     def curves(self) -> bytes:
-        """Return all that was logged (`telemetry.shown.frames.Curves`)."""
+        """Return all that was logged (`telemetry.shown.curves.Curves`)."""
         with self.view.lock:
             return self.view.curves.to_bytes()
 

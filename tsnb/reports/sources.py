@@ -11,7 +11,7 @@ from tsnb.discovery import registry
 from tsnb.discovery.entries import Entry
 from tsnb.errors import ProducerNotFound, TsnbError
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.shown.frames import Curve
+from tsnb.telemetry.shown.curves import Curve
 from tsnb.telemetry.watching import Watch, watch, watched
 
 __all__ = ["StreamReadings", "is_recording", "recorded", "streamed"]

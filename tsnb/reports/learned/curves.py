@@ -1,7 +1,7 @@
 """Charts of logged numbers over a trial's own batches: two side by side, a line a trial, how it ended at its end.
 
 What a trial logged is known from the stream's readings. It is kept, smoothed and left as it is by the panel's own
-functions (`telemetry.shown.frames`), so that a picture shows what a page shows.
+functions (`telemetry.shown.curves`), so that a picture shows what a page shows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tsnb.reports.ranges import DrawnLine, calm_extent, gave_up, in_range, padde
 from tsnb.reports.svg import Picture, text_width
 from tsnb.telemetry.lives.spent import Spent
 from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
-from tsnb.telemetry.shown import frames
-from tsnb.telemetry.shown.frames import Curve
+from tsnb.telemetry.shown import curves as shown
+from tsnb.telemetry.shown.curves import Curve
 from tsnb.telemetry.shown.marks import Ends, Taken
 from tsnb.telemetry.shown.rows import newly_logged
 from tsnb.telemetry.shown.words import count
@@ -51,7 +51,7 @@ def curves_of(readings: Sequence[StreamReading]) -> Curves:
     Args:
         readings: Oldest first, of runs that have names of their own (`runs_apart`).
     """
-    kept, taken, ends = frames.Curves(), Taken(), Ends()
+    kept, taken, ends = shown.Curves(), Taken(), Ends()
     lanes: dict[str, _Lane] = {}
     for reading in readings:
         taken.feed(reading)

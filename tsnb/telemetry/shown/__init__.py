@@ -4,7 +4,7 @@
 |---|---|
 | `view`, `view_text` | one stream: rates, sentence, marks; the same as text |
 | `rows` | one trial |
-| `frames`, `history` | a reading as numbers, and learning curves; what is kept of both, and how it is thinned |
+| `frames`, `curves`, `history` | a reading as numbers; learning curves; what is kept of both, and how it is thinned |
 | `rates`, `marks` | rates and joules; what changed, and how trials ended |
 | `diagnosis` | the sentence that says what limits the stream |
 | `outcome` | which trial is best, and how all of them ended, in words |

@@ -138,9 +138,7 @@ def _parts(earlier: StreamReading, later: StreamReading, paces: Mapping[str, Pac
     """Return where the time of each consumer that takes part went; a newcomer's counts from its attachment."""
     before = {c.name: c for c in earlier.consumers}
     parts = {}
-    for now in later.consumers:
-        if now.state in _AWAY:
-            continue
+    for now in (c for c in later.consumers if c.state not in _AWAY):
         was = before.get(now.name)
         if was is None or was.pid != now.pid or was.batches > now.batches:
             was = replace(now, computing_s=0.0, waiting_s=0.0, held_s=0.0)

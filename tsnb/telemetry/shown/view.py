@@ -20,8 +20,9 @@ from tsnb.telemetry.forecast.eta import NO_ETA, Eta
 from tsnb.telemetry.forecast.etas import Etas
 from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
 from tsnb.telemetry.shown import words
+from tsnb.telemetry.shown.curves import Curve, Curves
 from tsnb.telemetry.shown.diagnosis import NOBODY, Diagnosis, MeanHost, diagnose
-from tsnb.telemetry.shown.frames import Curve, Curves, Logged, frame
+from tsnb.telemetry.shown.frames import Logged, frame
 from tsnb.telemetry.shown.history import without_profiled
 from tsnb.telemetry.shown.marks import Ends, Mark, Marker, Taken, in_order
 from tsnb.telemetry.shown.outcome import Compared, outcome

@@ -1,4 +1,4 @@
-// Curves: what each trial has logged, by metric, bounded as the kernel bounds it (tsnb/telemetry/shown/frames.py): the same function,
+// Curves: what each trial has logged, by metric, bounded as the kernel bounds it (tsnb/telemetry/shown/curves.py): the same function,
 // in float32 as there, so that a page that opens late has the points of one that stayed open. Knows no DOM.
 
 const POINTS = 512; // of one curve at most
