@@ -89,6 +89,9 @@ class ProducerGone(TsnbError, ConnectionError):
     continue after a crash.
     """
 
+    stopped: bool = False
+    """Whether somebody stopped the stream: a trial that ends by this was stopped with it, and did not fail."""
+
 
 class JoinRefused(TsnbError):
     """The stream cannot give the trial what it asked for.

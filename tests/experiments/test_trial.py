@@ -18,6 +18,8 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tests.leftovers import descendants
@@ -31,6 +33,8 @@ from tsnb.experiments.trial import ENDED, TRIAL_STATES, NoSuchVariable
 from tsnb.kernels.cargo.capture import UndefinedNames
 from tsnb.kernels.output.screen import plain
 from tsnb.records.run import Run
+from tsnb.records.tables import results_table
+from tsnb.telemetry.watching import watch
 
 pytestmark = pytest.mark.system
 
@@ -398,6 +402,47 @@ def test_a_stop_that_was_asked_for_is_one_plain_line(page: Any, until: Until) ->
     until(lambda: page.text.count("begun") == 2)
     untidy.stop()
     assert "ValueError: on the way out" in plain(untidy.logs()), "what went wrong then is told as ever"
+
+
+READS = """
+import time, tsnb
+for batch in tsnb.attach("reads", "numbers"):
+    print("begun", flush=True)
+    time.sleep(0.05)
+"""
+VALIDATES = """
+import time, tsnb
+while True:
+    for number, batch in enumerate(tsnb.attach("reads", "numbers")):
+        if number == 3:
+            break
+    print("begun", flush=True)
+    time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("cell", [READS, VALIDATES])
+def test_a_trial_whose_stream_was_stopped_is_stopped_with_it(page: Any, until: Until, cell: str) -> None:
+    """Somebody did so on purpose: it has not failed, and nothing is red. A loop outside a trial gets its error."""
+    endless = DataLoader(TensorDataset(torch.arange(100_000)), 1)
+    producer = tsnb.serve(endless, name="numbers")
+    trial = start("reads", cell, page)
+    until(lambda: "begun" in page.text)
+    view = watch("numbers").view
+    with tsnb.attach("mine", "numbers") as mine:
+        batches = iter(mine)
+        next(batches)
+        producer.stop()
+        trial.wait(120)
+        assert (trial.state, trial.life.failure) == ("stopped", "with its stream")
+        with pytest.raises(tsnb.errors.ProducerGone, match=r"was stopped\. Batches you hold") as gone:
+            list(batches)
+    assert gone.value.stopped
+    assert " s: with its stream\n" in page.text and not page.of("error")
+    columns, rows = results_table("reads", False)
+    assert dict(zip(columns, rows[0], strict=True))["state"] == "stopped"
+    until(lambda: view.rows["reads"].end == "stopped")
+    assert view.rows["reads"].error == "with its stream"
 
 
 UNTIDY = """

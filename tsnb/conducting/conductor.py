@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tsnb.conducting.rule import Cut, Rule
 from tsnb.errors import TrialFailed, TsnbError
+from tsnb.experiments.news import WITH_STREAM
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, Trial
 from tsnb.kernels.gate import WAITING_S, Gate
 from tsnb.kernels.hub import the_hub
@@ -355,17 +356,21 @@ class Conductor:
 
     def _give_up_after(self, trial: Trial) -> None:
         """Start no more trials once one has ended for want of a stream."""
-        if trial.state != "failed" or not self._course.gives_up:
+        said = ""
+        if trial.state == "stopped" and trial.life.failure == WITH_STREAM:
+            said = f"trial {trial.name!r} was stopped {WITH_STREAM}"
+        elif trial.state == "failed":
+            try:
+                trial.wait(NOTED_S)
+            except TrialFailed as error:
+                first = str(error).partition("\n")[0]
+                said = first if any(f": {word}" in first for word in STREAMLESS) else ""
+        if not said or not self._course.gives_up:
             return
-        try:
-            trial.wait(NOTED_S)
-        except TrialFailed as error:
-            said = str(error).partition("\n")[0]
-            if any(f": {word}" in said for word in STREAMLESS):
-                self.gave_up = self.gave_up or said
-                if left := self._places.clear():
-                    what = "1 trial is" if len(left) == 1 else f"{len(left)} trials are"
-                    self._course.say(f"{what} not started, because there is no stream: {said}")
+        self.gave_up = self.gave_up or said
+        if left := self._places.clear():
+            what = "1 trial is" if len(left) == 1 else f"{len(left)} trials are"
+            self._course.say(f"{what} not started, because there is no stream: {said}")
 
     def _end(self, some: Iterable[Trial], state: str = "stopped", by: str = "with its sweep") -> None:
         """Have trials ended, all at once, on the hub's thread."""

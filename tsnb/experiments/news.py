@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tsnb.config import limit_met
-from tsnb.errors import StopRequested, TsnbError
+from tsnb.errors import ProducerGone, StopRequested, TsnbError
 from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.records.writes import LiveChange, LoggedRow
 from tsnb.text.printable import block, uncoloured
@@ -61,6 +61,7 @@ __all__ = [
     "interrupt_behind",
     "news_in",
     "raised",
+    "was_asked_for",
 ]
 
 SET = "tsnb_set"
@@ -78,6 +79,12 @@ GO_ON = "tsnb_go_on"
 
 BY_STREAM = "by another notebook or a command"
 """Who stopped a trial that was asked to stop over its stream."""
+
+WITH_STREAM = "with its stream"
+"""Who stopped a trial whose stream was stopped on purpose."""
+
+STREAM_STOPPED = " was stopped. Batches you hold "
+"""What a `ProducerGone` says of a stream that somebody stopped."""
 
 STOPPED = frozenset({"CancelledError", "KeyboardInterrupt", "StopRequested"})
 """What ends code that was asked to end."""
@@ -291,19 +298,37 @@ def news_in(kind: str, content: dict[str, Any]) -> News | None:
     return news
 
 
-def how_it_ended(raised: str, first: str = "", traceback: Sequence[str] = ()) -> Ended:
+def how_it_ended(
+    raised: str, first: str = "", traceback: Sequence[str] = (), error: BaseException | None = None
+) -> Ended:
     """Return how code ended, wherever that is seen: in its kernel, or in the kernel's reply.
 
     Args:
         raised: The name of the error's class; "" if nothing was raised.
         first: What the error says, in one line.
         traceback: Its lines, as IPython has them.
+        error: The error itself, where it is known.
     """
     if not raised:
         return Ended("done")
+    if isinstance(error, ProducerGone) and error.stopped:
+        return Ended("stopped", WITH_STREAM)
     if raised in STOPPED:
         return Ended("stopped", BY_STREAM if raised == StopRequested.__name__ else "")
     return Ended("failed", block(f"{first}{limit_met(first)}\n\n{uncoloured(traceback)}".rstrip()))
+
+
+def was_asked_for(error: Mapping[str, Any], stopping: bool) -> bool:
+    """Return whether an error only ends its code as somebody wished: the trial's last line says all of that.
+
+    Args:
+        error: Jupyter's message of it.
+        stopping: Whether the trial was asked to stop.
+    """
+    kind = error.get("ename")
+    if kind == ProducerGone.__name__:
+        return STREAM_STOPPED in str(error.get("evalue"))
+    return kind == StopRequested.__name__ or (stopping and kind == KeyboardInterrupt.__name__)
 
 
 def error_of(result: Any) -> BaseException | None:

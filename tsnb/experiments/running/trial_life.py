@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tsnb.errors import StopRequested, TsnbError
+from tsnb.errors import TsnbError
 from tsnb.experiments.bookkeeping import LoggedNumbers, asked, noted, written
 from tsnb.experiments.ends import end_reading, follow_stream_for, tell_end
 from tsnb.experiments.news import (
@@ -33,6 +33,7 @@ from tsnb.experiments.news import (
     StandsStill,
     WentBack,
     Wrote,
+    was_asked_for,
 )
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.running.attempt import Delivery, Outcome
@@ -371,12 +372,8 @@ class TrialLife(ABC):
 
     def show(self, kind: str, content: dict[str, Any]) -> None:
         """Show a message of the kernel's under its cell."""
-        if not (kind == "error" and self._was_asked_for(content.get("ename"))):
+        if not (kind == "error" and was_asked_for(content, self._stopping)):
             self._relay.feed(kind, content)
-
-    def _was_asked_for(self, error: Any) -> bool:
-        """Whether an error of this class only ends its code as somebody wished: its last line says all of that."""
-        return error == StopRequested.__name__ or (self._stopping and error == KeyboardInterrupt.__name__)
 
     def hear(self, news: News) -> None:
         """Take what the kernel tells."""

@@ -156,6 +156,9 @@ class Attachment(Bound):
         self._at_last: Loop | None = None  # its epoch was left, and it is still busy with the last batch
         self._reported: Given | None = None
         self._face: weakref.ref[Consumer] | None = None
+        self.stopped_with: ProducerGone | None = (
+            None  # what was heard between two loops of a stream that was stopped
+        )
         _made.add(self)
 
     @property
@@ -483,8 +486,9 @@ class Attachment(Bound):
         else:
             try:
                 self._line.discard_waiting()
-            except ProducerGone:
+            except ProducerGone as gone:
                 if not self.expects_successor:
+                    self.stopped_with = gone if gone.stopped else None
                     self.close()
 
     def rest(self, *, failed: bool = False) -> None:

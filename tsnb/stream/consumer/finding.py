@@ -35,6 +35,7 @@ def find(
 
     Raises:
         ProducerNotFound: It is not there.
+        ProducerGone: This process is a trial that read it, and somebody has stopped it since.
         TsnbError: As `config.AttachDefaults.ask_cluster`.
     """
     wanted = stream or _only_one() or registry.away()
@@ -49,8 +50,21 @@ def find(
             if wanted is None or registry.away(wanted) is None or time.monotonic() > until_s:
                 if wanted is not None:
                     _ask_cluster(wanted)  # starts its relay here, should there be one
-                return registry.find(wanted)
+                return _served(wanted, consumers)
         time.sleep(LOOK_S)
+
+
+def _served(wanted: str | None, consumers: Mapping[tuple[str, str], Attachment]) -> registry.Entry:
+    """Return a producer. A trial hears between two epochs, too, that it was stopped with its stream."""
+    try:
+        return registry.find(wanted)
+    except ProducerNotFound:
+        mine = [each for (stream, _), each in consumers.items() if wanted in (None, stream)]
+        for consumer in mine if this_process.run else ():
+            consumer.close_if_gone()
+            if consumer.stopped_with is not None:
+                raise consumer.stopped_with from None
+        raise
 
 
 def _only_one() -> str | None:

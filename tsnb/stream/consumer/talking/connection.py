@@ -237,7 +237,9 @@ class Connection:
                 continue
             if isinstance(message, ms.Stopping):
                 self.successor_s = message.reconnect_s
-                raise self._gone("was stopped")
+                gone = self._gone("was stopped")
+                gone.stopped = not message.reconnect_s
+                raise gone
             if isinstance(message, ms.Steered) and message.to == "stop":
                 raise StopRequested(
                     f"A user asked this trial to stop reading stream {self.entry.name!r}, in the panel "
