@@ -191,6 +191,16 @@ def test_an_agent_is_told_the_verdict_of_a_duel(served: Path) -> None:
         assert len(seeds) >= verdict["seeds"] >= 6
         with pytest.raises(ToolError, match="metric"):
             await call("duel", incumbent="agent_train:lower", candidate="agent_train:much_lower")
+        with pytest.raises(ToolError, match="No stream named 'nope' is running"):
+            await call("duel", incumbent="agent_train:lower", candidate="agent_train:much_lower",
+                metric="loss", stream="nope")  # fmt: skip
+        begun = await call("duel", incumbent="agent_train:lower", candidate="agent_train:lower",
+            metric="missing", mode="min", stream="numbers", name="unlogged", at_once=2)  # fmt: skip
+        while (news := await call("wait", seconds=60))["running"] or news["ended"]:
+            lines += news["ended"]
+        verdict, last = lines[-2:]
+        assert last == {"duel": begun["duel"], "exit_status": 1}
+        assert "both arms never logged 'missing'" in verdict["why"] and verdict["about"] == ""
 
     with_tools(served, agent)
 

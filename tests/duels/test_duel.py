@@ -271,7 +271,12 @@ def test_the_results_and_the_table_have_the_same_seeds(arms: dict[str, Any]) -> 
 
 def test_the_arm_that_outlasts_a_failed_one_is_stopped(arms: dict[str, Any]) -> None:
     """Nothing that it does can change the seed: it has lost or won. The records say which arm and seed a trial is."""
-    duel = tsnb.duel(arms["hours"], arms["fails_soon"], metric="acc", at_once=2).wait(LIMIT_S)
+    duel = tsnb.duel(arms["hours"], arms["fails_soon"], metric="acc", at_once=2)
+    with pytest.raises(
+        TimeoutError, match=r"Duel '.*' is not over after 0.01 s, and continues. So far undecided"
+    ):
+        duel.wait(0.01)
+    duel.wait(LIMIT_S)
     verdict = duel.verdict
     assert "the candidate failed with every seed: ValueError: bad arm" in verdict.why, str(verdict)
     assert [block.outlasted for block in verdict.blocks] == ["incumbent", "incumbent"]
@@ -318,6 +323,8 @@ def test_a_duel_that_was_stopped_continues(arms: dict[str, Any]) -> None:
     first = tsnb.duel(arms["first"], arms["slow"], metric="acc", at_once=2)
     until(lambda: len(first.verdict.blocks) >= 2, LIMIT_S)
     first.stop()
+    ends = {trial.life.failure for trial in first.trials.values() if trial.state == "stopped"}
+    assert ends <= {"with its duel"}, ends
     seen = first.verdict.blocks
     assert first.verdict.word == OPEN and first.verdict.why == "it was stopped"
     again = tsnb.duel(arms["first"], arms["slow"], metric="acc", at_once=2, budget_s=0.01).wait(LIMIT_S)

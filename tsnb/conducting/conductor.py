@@ -53,6 +53,8 @@ class _Changed(NamedTuple):
 class Launcher(ABC):
     """What a conductor runs: its trials, and what becomes of them. Called on the conductor's thread."""
 
+    kind = "sweep"
+    """What its trials are stopped with, in a word."""
     gives_up = True
     """Whether no more trials are started once one has ended for want of a stream."""
     meets = True
@@ -372,8 +374,8 @@ class Conductor:
             what = "1 trial is" if len(left) == 1 else f"{len(left)} trials are"
             self._course.say(f"{what} not started, because there is no stream: {said}")
 
-    def _end(self, some: Iterable[Trial], state: str = "stopped", by: str = "with its sweep") -> None:
+    def _end(self, some: Iterable[Trial], state: str = "stopped", by: str = "") -> None:
         """Have trials ended, all at once, on the hub's thread."""
         for trial in some:
             if trial.state not in ENDED:
-                the_hub().post(trial.life.end(STOP_GRACE_S, state, by))
+                the_hub().post(trial.life.end(STOP_GRACE_S, state, by or f"with its {self._course.kind}"))

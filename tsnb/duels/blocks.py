@@ -80,6 +80,8 @@ class Arms(Launcher):
         here: Where the output of the trials goes.
     """
 
+    kind = "duel"
+
     def __init__(
         self,
         title: str,

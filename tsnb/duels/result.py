@@ -122,8 +122,14 @@ class Duel(Bound, Hinting):
         Raises:
             TimeoutError: If the verdict is not final within `timeout_s` seconds. The duel continues.
         """
-        with contextlib.suppress(TrialFailed):  # the verdict says so
-            self.trials.wait(timeout_s)
+        try:
+            with contextlib.suppress(TrialFailed):  # the verdict says so
+                self.trials.wait(timeout_s)
+        except TimeoutError:
+            now = f"So far {self.verdict.said}. {self.verdict.needs}".rstrip()
+            raise TimeoutError(
+                f"Duel {self.name!r} is not over after {timeout_s} s, and continues. {now}"
+            ) from None
         self._end_timer()
         return self
 
