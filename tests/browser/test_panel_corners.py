@@ -490,6 +490,28 @@ def test_one_trial_that_diverged_flattens_no_other(browser: Browser) -> None:
     assert not host.errors
 
 
+def test_a_failed_trial_whose_curve_ends_in_sight_is_not_said_to_be_out_of_range(browser: Browser) -> None:
+    """Its first values lie far above the others and leave the chart; its last ones do not."""
+    host, stream = Host(browser, 1000), three_models()
+    stream.trials[1].name = "wild"
+    found = [
+        logs(one, wild={"loss": 300.0 if k < 40 else 0.5 + 0.01 * (k % 7)})
+        for k, one in enumerate(stream.run(30))
+    ]
+    last = found[-1]
+    (wild,) = (one for one in last.consumers if one.name == "wild")
+    end = EndReading(
+        "wild", "failed", last.time_s + 1, wild.pid, metrics=wild.metrics, error="ValueError: no"
+    )
+    here = tuple(one for one in last.consumers if one.name != "wild")
+    host.open([*found, replace(last, time_s=last.time_s + 1, consumers=here, ends=(end,))])
+    title = host.page.locator(".tsnb-learned figcaption").first
+    host.shot(ARTIFACTS / "panel-ends-in-sight.png")
+    expect(title).to_contain_text("loss by batch")
+    expect(title).not_to_contain_text("out of range")
+    assert not host.errors
+
+
 def test_row_and_drawer_say_the_same_number_and_a_sorted_column_is_sorted(browser: Browser) -> None:
     """At each moment while numbers change: also after a click on the head, which keeps the focus."""
     host, stream = Host(browser, 1500), three_models()

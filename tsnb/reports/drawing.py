@@ -31,7 +31,7 @@ from tsnb.reports.plain import (
 )
 from tsnb.reports.story import Story
 from tsnb.reports.strips import COUNTED, Numbers, Strips
-from tsnb.reports.svg import COMPUTING, Picture, colours_of, short, text_width
+from tsnb.reports.svg import COMPUTING, Picture, colours_of, shapes_of, short, text_width
 from tsnb.telemetry.lives.runs import next_step
 from tsnb.telemetry.lives.spent import PARTS, Spent, parts_of
 from tsnb.telemetry.shown.marks import Mark
@@ -104,9 +104,10 @@ def draw(story: Story, strips: Strips | None, curves: Curves, *, fluid: bool = F
     colours = colours_of([trial.name for trial in story.trials], story.lanes)
     y = _header(picture, story, colours)
     marks = {trial.name: MARKS[trial.state] for trial in story.trials if trial.state in MARKS}
-    y = draw_curves(picture, curves, _ranked(story), colours, marks, (LEFT, RIGHT), y)
+    shapes = shapes_of([trial.name for trial in story.trials], story.lanes)
+    y = draw_curves(picture, curves, _ranked(story), colours, shapes, marks, (LEFT, RIGHT), y)
     if story.trials:
-        y = _table(picture, story, colours, y)
+        y = _table(picture, story, colours, shapes, y)
         y = _key(picture, story, y)
         said = next_step(story.latest, story.compared) if story.over else ""
         for number, spans in enumerate(_wrapped("", said) if said else ()):
@@ -169,7 +170,9 @@ def _wrapped(lead: str, rest: str) -> Iterator[list[tuple[str, bool]]]:
     yield line
 
 
-def _table(picture: Picture, story: Story, colours: dict[str, str], y: float) -> float:
+def _table(
+    picture: Picture, story: Story, colours: dict[str, str], shapes: dict[str, str], y: float
+) -> float:
     y += 26
     logged = metrics_of(story.trials)[:2]
     moved = SECOND if len(logged) > 1 else 0
@@ -199,6 +202,7 @@ def _table(picture: Picture, story: Story, colours: dict[str, str], y: float) ->
             for mark in story.marks
             if mark.kind == "not finite" and mark.consumer == trial.name
         }
+        picture.shape(shapes[trial.name], LEFT + 5, y + 13, 10, colours[trial.name])
         _row(picture, trial, colours[trial.name], y, scale, logged, since)
         y += ROW
         if end := _end(trial):
@@ -235,7 +239,6 @@ def _row(
 ) -> None:
     """Draw a trial's row; `since`: since when a number of it is none, by the number's name."""
     base = y + 17
-    picture.rect(LEFT, y + 8, 10, 10, colour, rx=3)
     x = float(BAR[0])
     for part in PARTS:
         width = trial.seconds(part) * scale

@@ -24,10 +24,12 @@ __all__ = [
     "LIGHT",
     "PARKED",
     "PART_COLOURS",
+    "SHAPES",
     "WAITING",
     "Picture",
     "colours_of",
     "marked",
+    "shapes_of",
     "short",
     "text_width",
 ]
@@ -73,12 +75,32 @@ def colours_of(names: Iterable[str], lanes: Mapping[str, int]) -> dict[str, str]
         names: The trials'.
         lanes: The number of each trial that has one (`lanes_of`); the others follow, in their order.
     """
+    return {name: COLOURS[number % len(COLOURS)] for name, number in _numbers_of(names, lanes).items()}
+
+
+def shapes_of(names: Iterable[str], lanes: Mapping[str, int]) -> dict[str, str]:
+    """Return an outline for each trial likewise, of `SHAPES`: more trials than there are colours differ by it."""
+    return {name: SHAPES[number % len(SHAPES)] for name, number in _numbers_of(names, lanes).items()}
+
+
+def _numbers_of(names: Iterable[str], lanes: Mapping[str, int]) -> dict[str, int]:
     found = list(names)
     numbers = dict(lanes)
     for name in map(trial_of, found):
         numbers.setdefault(name, max(numbers.values(), default=-1) + 1)
-    return {name: COLOURS[numbers[trial_of(name)] % len(COLOURS)] for name in found}
+    return {name: numbers[trial_of(name)] for name in found}
 
+
+SHAPES = (
+    "M-4.2 0A4.2 4.2 0 1 0 4.2 0A4.2 4.2 0 1 0 -4.2 0Z",
+    "M-3.8 -3.8H3.8V3.8H-3.8Z",
+    "M0 -4.6L4.8 3.8H-4.8Z",
+    "M0 -5L5 0L0 5L-5 0Z",
+    "M0 4.6L4.8 -3.8H-4.8Z",
+    "M-1.7 -4.6H1.7V-1.7H4.6V1.7H1.7V4.6H-1.7V1.7H-4.6V-1.7H-1.7Z",
+    "M-4.5 -2.3L-2.3 -4.5L0 -2.2L2.3 -4.5L4.5 -2.3L2.2 0L4.5 2.3L2.3 4.5L0 2.2L-2.3 4.5L-4.5 2.3L-2.2 0Z",
+)
+"""Outlines by which trials of one colour are told apart, each in a box from -5 to 5: those of the panel."""
 
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
 
@@ -260,6 +282,11 @@ class Picture:
     def path(self, d: str, paint: str) -> None:
         """Fill a path."""
         self._shapes.append(f'<path d="{d}"{_fill(paint)}/>')
+
+    def shape(self, outline: str, x: float, y: float, size: float, paint: str) -> None:
+        """Fill one of `SHAPES` around a place."""
+        moved = f' transform="translate({x:.1f} {y:.1f}) scale({size / 10:g})"'
+        self._shapes.append(f'<path d="{outline}"{_fill(paint)}{moved}/>')
 
     def stroke(self, d: str, paint: str, width: float, *, opacity: float = 1.0) -> None:
         """Draw along a path."""

@@ -137,6 +137,7 @@ def draw_curves(
     curves: Curves,
     trials: Sequence[Spent],
     colours: Mapping[str, str],
+    shapes: Mapping[str, str],
     marks: Mapping[str, str],
     span: tuple[float, float],
     y: float,
@@ -148,6 +149,7 @@ def draw_curves(
         curves: The first of them are drawn: those with lines, then those with one point a trial.
         trials: The best first.
         colours: By trial.
+        shapes: Outlines by trial.
         marks: How a trial ended, by its name, of those of which it is told.
         span: Left and right edge of all charts, pixels.
         y: Where they begin.
@@ -168,12 +170,14 @@ def draw_curves(
         beside, room = left + 8 + text_width(name, 14.5), width - 8 - text_width(name, 14.5)
         said = _fitted(f"by batch; out of range: {beyond}" if outside else "by batch", room)
         picture.text(beside, y + 24, said, "soft", size=11, title=beyond)
-        _chart(picture, name, its, colours, marks, ((left, left + width, y + 36, y + 36 + HEIGHT), ys))
+        _chart(
+            picture, name, its, colours, shapes, marks, ((left, left + width, y + 36, y + 36 + HEIGHT), ys)
+        )
     return y + 36 + HEIGHT + 22
 
 
 def _heights(name: str, its: Mapping[str, Curve], states: Mapping[str, str]) -> tuple[Point, list[str]]:
-    """Return the range of a chart's y axis, and the trials whose lines leave it."""
+    """Return the range of a chart's y axis, and the trials that do not set it and end beyond it."""
     way = {"max": 1, "min": -1}.get(known_direction(name) or "", 0)
     lines = []
     for trial, curve in its.items():
@@ -183,10 +187,13 @@ def _heights(name: str, its: Mapping[str, Curve], states: Mapping[str, str]) -> 
             DrawnLine([x for x, _ in points], [y for _, y in points], gave_up(states[trial], whole, way))
         )
     counted = in_range(lines, way)
+    low, high = padded(*(calm_extent(counted) or (0.0, 1.0)))
     outside = [
-        trial for trial, line, part in zip(its, lines, counted, strict=True) if len(part.ys) < len(line.ys)
+        trial
+        for trial, line, part in zip(its, lines, counted, strict=True)
+        if len(part.ys) < len(line.ys) and not low <= line.ys[-1] <= high
     ]
-    return padded(*(calm_extent(counted) or (0.0, 1.0))), outside
+    return (low, high), outside
 
 
 def _chart(
@@ -194,6 +201,7 @@ def _chart(
     name: str,
     its: Mapping[str, Curve],
     colours: Mapping[str, str],
+    shapes: Mapping[str, str],
     marks: Mapping[str, str],
     box: tuple[tuple[float, float, float, float], Point],
 ) -> None:
@@ -220,7 +228,7 @@ def _chart(
         if len(logged) == 1 and trial not in named:  # the others have a mark at their last point
             batches, value = logged[0]
             picture.path(_round(chart.x(batches), chart.y(value), 2), colour)
-    _names(picture, chart, {one: lines[one][-1] for one in named}, colours, marks)
+    _names(picture, chart, {one: lines[one][-1] for one in named}, colours, shapes, marks)
 
 
 def _names(
@@ -228,6 +236,7 @@ def _names(
     chart: Axes,
     ends: Mapping[str, Point],
     colours: Mapping[str, str],
+    shapes: Mapping[str, str],
     marks: Mapping[str, str],
 ) -> None:
     """Write names beside the ends of their lines, and how a trial ended on the line."""
@@ -242,8 +251,8 @@ def _names(
         if trial in marks:
             _mark(picture, marks[trial], x, own, colours[trial])
         else:
-            picture.path(_round(x, own, 3.5), colours[trial])
-        picture.path(_square(chart.right + 12, y - beyond, 4), colours[trial])
+            picture.shape(shapes[trial], x, own, 8, colours[trial])
+        picture.shape(shapes[trial], chart.right + 12, y - beyond, 9, colours[trial])
         picture.text(chart.right + 20, y - beyond + 4, _fitted(trial, 108), size=11, title=trial)
 
 

@@ -160,6 +160,12 @@ export function calmExtent(curves, log) {
   return [drawn[cut > 2 ? cut : 0], drawn[drawn.length - 1 - cut]];
 }
 
+/** A range with air above and below, which ends at 0 where it is near that; of what hardly changes as high as three figures tell. */
+export function padded([low, high]) {
+  const air = Math.max((high - low || Math.abs(high) || 1) * 0.06, (Math.abs(high) * 1e-3 - (high - low)) / 2);
+  return [low >= 0 && low < high * 0.25 ? 0 : low - air, high + air];
+}
+
 const FAR = 3; // heights of what others draw, beyond which a curve does not count
 
 /**

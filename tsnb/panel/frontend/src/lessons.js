@@ -8,7 +8,7 @@ import { Parallel } from "./parallel.js";
 import { decisive, usual } from "./outcome.js";
 import { Scatter } from "./scatter.js";
 import { axesOf, bestSoFar, lanesOfSweeps, numberAxis } from "./sweep.js";
-import { IN_COLOUR, against, constantOf, curvesOf, diverged, formersOf, fitsLog, inRange, breaksOf, ranked, setsOf } from "./learning.js";
+import { IN_COLOUR, against, calmExtent, constantOf, curvesOf, diverged, formersOf, fitsLog, inRange, breaksOf, padded, ranked, setsOf } from "./learning.js";
 import { Plot } from "./plot.js";
 import { colourIn } from "./theme.js";
 import { isShare, textsOf, ticks, timeTicks } from "./ticks.js";
@@ -159,7 +159,8 @@ export class Lessons {
     const best = curves.length > ALL_IN_COLOUR ? ranked(curves, way).slice(0, IN_COLOUR) : curves;
     const inLog = !paired && fitsLog(name, curves, log, store.ways), drawn = [...curves, ...formers];
     const gaveUp = (curve) => formers.includes(curve) || EARLY.has(store.lanes[curve.lane].end) || (!paired && diverged(curve, way));
-    const ranged = inLog ? drawn : inRange(drawn, gaveUp, way), outside = curves.filter((curve) => ranged[drawn.indexOf(curve)].x.length < curve.x.length);
+    const ranged = inLog ? drawn : inRange(drawn, gaveUp, way), range = inLog ? null : calmExtent(ranged, false), [low, high] = range ? padded(range) : [-Infinity, Infinity];
+    const ends = ({ y }) => y.findLast(Number.isFinite), outside = curves.filter((curve) => ranged[drawn.indexOf(curve)].x.length < curve.x.length && (ends(curve) < low || ends(curve) > high));
     const show = (value) => (paired && value > 0 ? "+" : "") + metric(paired ? "" : name, value);
     return {
       title: name,

@@ -2,7 +2,7 @@
 // the arrow keys, under the cursor. Large: learning curves, which can be zoomed. Small: what is measured over the last minutes.
 
 import { attribute, make, put, style } from "./dom.js";
-import { FEW, across, calmExtent, extent, nearest, shortened, spread } from "./learning.js";
+import { FEW, across, calmExtent, extent, nearest, padded, shortened, spread } from "./learning.js";
 import { labels } from "./marks.js";
 import { paintEnd, paintShape, shape } from "./shapes.js";
 import { mix } from "./theme.js";
@@ -447,9 +447,3 @@ export class Plot {
 }
 
 const valueOf = ({ own, y }, k) => (own || y)[k];
-
-/** A range with air above and below, which ends at 0 where it is near that; of what hardly changes as high as three figures tell. */
-function padded([low, high]) {
-  const air = Math.max((high - low || Math.abs(high) || 1) * 0.06, (Math.abs(high) * 1e-3 - (high - low)) / 2);
-  return [low >= 0 && low < high * 0.25 ? 0 : low - air, high + air];
-}
