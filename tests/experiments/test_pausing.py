@@ -187,7 +187,7 @@ def test_memory_is_released_only_where_there_is_some(page: Any, until: Until, tm
         until(lambda: sum(trial.metrics.by_step("rows").values()) == 20, 120)
         with pytest.raises(TsnbError, match=r"'one': it uses no GPU, so it has no GPU memory to free"):
             trial.pause(release=True)
-        assert not trial.life.paused
+        assert not trial.life.states.paused
         (tmp_path / "go").touch()
         trial.wait(60)
         with pytest.raises(

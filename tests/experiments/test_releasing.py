@@ -277,8 +277,8 @@ def test_what_cannot_be_released_is_refused_with_the_reason_and_is_not_paused(
         until(lambda: plain.why_not_released.startswith("only checkpointed state"), 120)
         facts = TrialLogs().facts("cpu") or {}
         assert facts["cannot"]["release"] == why
-        assert not cpu.life.paused
-        assert not plain.life.paused
+        assert not cpu.life.states.paused
+        assert not plain.life.states.paused
         (tmp_path / "go").touch()
         for trial in (cpu, plain):
             trial.wait(120)
@@ -328,7 +328,7 @@ def test_of_several_those_that_can_give_it_back_are_paused_and_the_others_are_to
         one = start(page, "one", until, tmp_path / "go", STAND_IN + KEEPS)
         with pytest.raises(UsageError, match="trial 'cpu': it uses no GPU"):
             magic("pause --release")
-        assert (one.life.paused, cpu.life.paused) == (True, False)
+        assert (one.life.states.paused, cpu.life.states.paused) == (True, False)
         assert cli.main(["pause", "numbers", "--release"]) == 1
         assert "is not a trial. Write STREAM/TRIAL" in capsys.readouterr().err
         (tmp_path / "go").touch()

@@ -24,7 +24,7 @@ from tsnb.errors import TrialFailed, TsnbError
 from tsnb.experiments import Trial, run_cell, trials
 from tsnb.experiments.news import WentBack
 from tsnb.experiments.overview.board import NoSuchTrial
-from tsnb.experiments.running.own_life import RESTARTS_AT_MOST
+from tsnb.experiments.running.states import RESTARTS_AT_MOST
 from tsnb.records.reading import RunRecord, read_runs
 from tsnb.records.run import Run
 

@@ -84,7 +84,6 @@ CIRCLES_OF_ANNOTATIONS = [
         "tsnb.experiments.running.branches",
         "tsnb.experiments.running.trial_life",
     },
-    {"tsnb.experiments.running.clones", "tsnb.experiments.trial"},
     {"tsnb.panel.shown_stream", "tsnb.panel.widget"},
     {"tsnb.stalling.asked", "tsnb.stalling.intervals", "tsnb.stalling.result", "tsnb.stalling.sentences"},
     {

@@ -20,7 +20,8 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.bookkeeping import asked, noted
 from tsnb.experiments.news import Artifact, Begun, Changed, Consumed, Logged, News
 from tsnb.experiments.plan import RESULT, TrialPlan
-from tsnb.experiments.running.attempt import Attempt, Delivery, Outcome
+from tsnb.experiments.running.attempt import Attempt, Delivery
+from tsnb.experiments.running.states import Outcome
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes.death import KernelDied

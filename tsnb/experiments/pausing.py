@@ -62,7 +62,7 @@ def pause_trials(lives: Iterable[TrialLife], *, on: bool, release: bool = False)
             raise
     for life in reached:
         if life.state == "running":
-            life.paused = on  # its kernel says so, too, when it has come to its next batch
+            life.states.paused = on  # its kernel says so, too, when it has come to its next batch
     if errors:
         raise TsnbError("\n".join(errors))
 

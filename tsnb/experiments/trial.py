@@ -38,14 +38,9 @@ from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.remaining import awaits_of, eta_of, stream_of
 from tsnb.experiments.replanning import replanned
-from tsnb.experiments.running.clones import CloneWish
-from tsnb.experiments.running.trial_life import (
-    ENDED,
-    STOP_GRACE_S,
-    TRIAL_STATES,
-    RowListener,
-    TrialLife,
-)
+from tsnb.experiments.running.starts import CloneWish
+from tsnb.experiments.running.states import ENDED, TRIAL_STATES
+from tsnb.experiments.running.trial_life import STOP_GRACE_S, RowListener, TrialLife
 from tsnb.kernels.cargo.shipping import fetch
 from tsnb.kernels.output.marimo_cells import MarimoOutlet
 from tsnb.kernels.output.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
@@ -124,7 +119,7 @@ class Trial(Bound, Hinting):
     @property
     def state(self) -> str:
         """State of the trial, one of `TRIAL_STATES`."""
-        return self.life.shown_state
+        return self.life.states.shown
 
     @property
     def waits_for(self) -> str:
@@ -194,7 +189,7 @@ class Trial(Bound, Hinting):
     @property
     def restarts(self) -> int:
         """Number of times its process died and was started again (`restart`)."""
-        return self.life.restarts
+        return self.life.states.restarts
 
     @property
     def eta(self) -> Eta:
@@ -316,7 +311,7 @@ class Trial(Bound, Hinting):
             >>> trial.interrupt()
         """
         if self.life.state == "running":
-            self.life.ended_by = "interrupted"
+            self.life.states.interrupt()
             self.life.hub.loop.call_soon_threadsafe(self.life.interrupt)
         elif self.state not in ENDED:
             self.life.hub.post(self.life.end())
@@ -412,7 +407,9 @@ class Trial(Bound, Hinting):
             raise TsnbError(f"Trial {self.name!r} {why}")
         plan = self.life.plan
         start = None if at is None else at - 1
-        wish = CloneWish(self, name, {word: own_number(value) for word, value in changes.items()}, at=start)
+        wish = CloneWish(
+            self.life, name, {word: own_number(value) for word, value in changes.items()}, at=start
+        )
         assert self.life.launch is not None
         cloned: Trial = self.life.launch(plan, self._outlet_of_next, wish)
         return cloned

@@ -26,7 +26,7 @@ from tsnb.config import check_name
 from tsnb.errors import TsnbError
 from tsnb.experiments.overview.board import launch
 from tsnb.experiments.plan import OPTION_NAMES, TrialPlan
-from tsnb.experiments.running.clones import CloneWish
+from tsnb.experiments.running.starts import CloneWish
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import Outlet
@@ -85,7 +85,9 @@ class Breeding(Settled):
         """Start a clone of one of some trials, with values near its own."""
         parent, name = self._random.choice(parents), f"{self.title}-{len(self._all) + 1}"
         changes = explored(self._space, parent.live, self._random)
-        clone = launch(parent.life.plan, self._outlet(name), CloneWish(parent, name, changes, self.title))
+        clone = launch(
+            parent.life.plan, self._outlet(name), CloneWish(parent.life, name, changes, self.title)
+        )
         self._all[name] = {**self._all[parent.name], **changes}
         said = ", ".join(f"{word} {_shown(value)}" for word, value in changes.items())
         return clone, f"{name}, a clone of {parent.name}, takes its place ({said})"

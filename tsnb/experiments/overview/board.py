@@ -27,9 +27,9 @@ from tsnb.experiments.overview.trials_table import rows_of
 from tsnb.experiments.plan import LONGEST, TrialPlan, trial_name
 from tsnb.experiments.replanning import cloned
 from tsnb.experiments.running.branches import KeptStart
-from tsnb.experiments.running.clones import CloneLife, CloneWish, KeptCloneLife
 from tsnb.experiments.running.engine import engine_of
 from tsnb.experiments.running.own_life import OwnLife
+from tsnb.experiments.running.starts import CloneWish, Forked, FromKept
 from tsnb.experiments.running.trial_life import SURE_S
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
 from tsnb.kernels.hub import the_hub
@@ -333,7 +333,7 @@ def launch(plan: TrialPlan, outlet: Outlet | None = None, wish: CloneWish | None
         _require_turn(plan.name, after)
         engine_of(plan).join()
         if wish is not None:
-            theirs, here = wish.parent.life, outlet or outlet_here(plan.name)
+            theirs, here = wish.parent, outlet or outlet_here(plan.name)
             return _cloned(plan, marked_beside(here, theirs.outlet, plan.name, theirs.unfinished), wish)
         run = begin_run(plan)
     except BaseException:  # an interrupt while it looks for the cluster, a full disk
@@ -369,14 +369,14 @@ def _cloned(plan: TrialPlan, outlet: Outlet, wish: CloneWish) -> Trial:
         )
     hub, parent = the_hub(), wish.parent
     if wish.at is not None:
-        return _from_state(plan, outlet, wish, parent.life.kept_start(wish.at, wish.changes))
-    branch = hub.call(parent.life.branch(plan.name, dict(wish.changes)))
+        return _from_state(plan, outlet, wish, parent.kept_start(wish.at, wish.changes))
+    branch = hub.call(parent.branch(plan.name, dict(wish.changes)))
     if isinstance(branch, KeptStart):
         return _from_state(plan, outlet, wish, branch)
     try:
         origin = Parent(parent.name, parent.number, *branch.place[1:])
-        life = CloneLife(plan, hub, outlet, begin_run(plan, origin), launch, parent.life, origin, branch)
-        return _begun(life)
+        start = Forked(parent, origin, branch)
+        return _begun(OwnLife(plan, hub, outlet, begin_run(plan, origin), launch, start=start))
     except BaseException:
         hub.call(branch.child.kill())
         raise
@@ -388,9 +388,8 @@ def _from_state(plan: TrialPlan, outlet: Outlet, wish: CloneWish, start: KeptSta
     origin = Parent(parent.name, parent.number, *start.place)
     try:
         run = begin_run(plan, origin)
-        return _begun(
-            KeptCloneLife(plan, the_hub(), outlet, run, launch, parent.life, origin, start, wish.changes)
-        )
+        begins = FromKept(parent, origin, start, wish.changes)
+        return _begun(OwnLife(plan, the_hub(), outlet, run, launch, start=begins))
     except BaseException:
         if not start.copied:
             start.path.unlink(missing_ok=True)

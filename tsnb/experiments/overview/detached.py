@@ -18,7 +18,8 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.bookkeeping import asked
 from tsnb.experiments.pausing import consumers_in
 from tsnb.experiments.plan import TrialOptions, TrialPlan
-from tsnb.experiments.running.attempt import Delivery, Outcome
+from tsnb.experiments.running.attempt import Delivery
+from tsnb.experiments.running.states import Outcome
 from tsnb.experiments.running.trial_life import TrialLife
 from tsnb.experiments.trial import Trial
 from tsnb.extensions.live import set_live
@@ -56,19 +57,18 @@ class FoundLife(TrialLife):
     def __init__(self, entry: DetachedEntry, hub: Hub) -> None:
         run = Run.of(entry.run)
         plan = TrialPlan(run.name, "", {"cargo": None, "changed": None}, {}, TrialOptions(detach=True))
-        super().__init__(plan, hub, _Nowhere(), run)
-        self.entry = entry
-        self.log_path = Path(entry.log_path)
-        self._position = 0
         record = None
         with contextlib.suppress(TsnbError):
             record = run.read()
+        first = "running" if record is None or record.state == "paused" else record.state
+        super().__init__(plan, hub, _Nowhere(), run, first=first)
+        self.entry = entry
+        self.log_path = Path(entry.log_path)
+        self._position = 0
         self.metrics.add(self._until_now())
-        self.state = "running"
         if record is not None:
             self.params, self.options, self.report = record.params, record.options, record.report
-            self.started_s, self.paused = record.started_s, record.state == "paused"
-            self.state = "running" if self.paused else record.state
+            self.started_s, self.states.paused = record.started_s, record.state == "paused"
             self.took_s = record.duration_s if record.state in ENDED else None
 
     @property
@@ -100,7 +100,7 @@ class FoundLife(TrialLife):
             if record is not None:
                 self.report = record.report
                 self.changes = record.changes
-                self.paused = record.state == "paused"
+                self.states.paused = record.state == "paused"
             return record
         return None
 

@@ -2,8 +2,9 @@
 
 | module | what it owns |
 |---|---|
+| `states` | the states of a trial, and what leads from one to the next; pure |
 | `trial_life`, `own_life` | one trial; its turn and restarts if it was started here |
 | `attempt`, `branches` | one kernel, for one run through its code; clones of that kernel |
-| `clones` | trials that begin as clones of others |
+| `starts` | where its code begins: from the top, or as the clone of another trial |
 | `engine` | where trials run: this machine, or a cluster (`tsnb.cluster`) |
 """

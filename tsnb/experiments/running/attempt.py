@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tsnb.device_sharing.mps import with_mps
 from tsnb.errors import TsnbError
@@ -28,6 +28,7 @@ from tsnb.experiments.news import (
 )
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.running.branches import Branch, Branches
+from tsnb.experiments.running.states import Outcome
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.kernels.hub import Hub
@@ -38,7 +39,7 @@ from tsnb.machine.placement import place
 if TYPE_CHECKING:
     from tsnb.experiments.running.trial_life import TrialLife
 
-__all__ = ["Attempt", "CloneAttempt", "Delivery", "Kernel", "Outcome"]
+__all__ = ["Attempt", "CloneAttempt", "Delivery", "Kernel"]
 
 INSIDE = "tsnb.experiments.in_kernel.steps"
 """The module with the steps that its kernel runs."""
@@ -49,17 +50,6 @@ Delivery = tuple[dict[str, Any], Cargo | None]
 
 REPLY_S = 5.0
 """How long the reply may stay out after the kernel has said how its code ended."""
-
-
-class Outcome(NamedTuple):
-    """How a trial's code ended."""
-
-    state: str
-    """One of the states that a trial ends in."""
-    failure: str = ""
-    """What went wrong: one line, then the traceback."""
-    took_s: float | None = None
-    """Seconds from when it was asked for, where it ended before now."""
 
 
 class Kernel(Protocol):

@@ -27,10 +27,12 @@ from tsnb.experiments.ends import stream_for, why_no_stream
 from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.experiments.memory_queue import ExpectedMemory, MemoryQueue, expected_memory, too_large
 from tsnb.experiments.plan import TrialPlan
-from tsnb.experiments.running.attempt import Attempt, Delivery, Outcome
+from tsnb.experiments.running.attempt import Attempt, Delivery
 from tsnb.experiments.running.branches import Branch, KeptStart
 from tsnb.experiments.running.engine import engine_of
-from tsnb.experiments.running.trial_life import ENDED, NOT_BEGUN, Launch, TrialLife
+from tsnb.experiments.running.starts import FromTheTop
+from tsnb.experiments.running.states import RESTARTS_AT_MOST, Outcome
+from tsnb.experiments.running.trial_life import NOT_BEGUN, Launch, TrialLife
 from tsnb.kernels.beside import starting
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.output.outlets import Outlet
@@ -40,11 +42,7 @@ from tsnb.records.run import Run
 from tsnb.records.writes import LiveChange
 from tsnb.text.words import did_you_mean, is_now, size_text
 
-__all__ = ["RESTARTS_AT_MOST", "OwnLife"]
-
-RESTARTS_AT_MOST = 3
-"""How often in a row a trial with `restart` is started again: a cell that kills its process does so every time. A later
-state that it has kept since then begins a new row."""
+__all__ = ["OwnLife"]
 
 _memory = MemoryQueue()
 """Where the trials of this process wait for memory."""
@@ -65,6 +63,7 @@ class OwnLife(TrialLife):
         run: Its place in the project's records.
         launch: Starts a trial from its plan.
         after: The trial that has to be done first.
+        start: Where its code begins; left out: at its first line.
     """
 
     def __init__(
@@ -75,15 +74,18 @@ class OwnLife(TrialLife):
         run: Run,
         launch: Launch,
         after: TrialLife | None = None,
+        start: FromTheTop | None = None,
     ) -> None:
-        super().__init__(plan, hub, outlet, run, launch)
+        start = start or FromTheTop()
+        super().__init__(plan, hub, outlet, run, launch, start.state)
         self._after = after
-        self._attempt: Attempt | None = None
+        self._start = start
+        self._is_new = True  # its code has not run yet
+        start.take_over(self)
+        self._attempt = start.attempt(self, run)
         self._unwanted = asyncio.Event()
-        self._resume: dict[str, Any] = {}
+        self._resume = dict(start.resume)
         self._to_come = [LiveChange(*change) for change in plan.arrival.get("planned", ())]
-        self._row = 0  # deaths without progress between them
-        self._reached = (0, 0)
 
     @property
     def pid(self) -> int | None:
@@ -103,10 +105,9 @@ class OwnLife(TrialLife):
             except KernelDied as error:
                 if self._unwanted.is_set() or not self._may_restart():
                     raise
-                self.restarts += 1
                 self.say(
                     f"trial {self.name!r} crashed: {str(error).partition(chr(10))[0]}; "
-                    f"{self._going_on()} ({self._row} of {RESTARTS_AT_MOST})\n",
+                    f"{self._going_on()} ({self.states.in_a_row} of {RESTARTS_AT_MOST})\n",
                     "stderr",
                 )
         return Outcome("stopped")
@@ -116,10 +117,9 @@ class OwnLife(TrialLife):
         if not self.plan.options.restart or self.hub.closing:
             return False
         kept = self._run.kept.newest
-        reached = (0, 0) if kept is None else (kept.epoch, kept.batch or 0)
-        self._row = 1 if reached > self._reached else self._row + 1
-        self._reached = max(reached, self._reached)
-        return self._row <= RESTARTS_AT_MOST
+        if kept is None and not self._start.is_repeatable:
+            return False  # from the top it would be another trial
+        return self.states.may_restart((0, 0) if kept is None else (kept.epoch, kept.batch or 0))
 
     def _going_on(self) -> str:
         """Settle where the next attempt begins, and say so."""
@@ -139,16 +139,17 @@ class OwnLife(TrialLife):
         assert self.took_s is not None
         await self.leave()
         self._unwanted, self._over = asyncio.Event(), asyncio.Event()
-        self._after, self._stopping, self.ended_by, self.stopped_by = None, False, "stopped", ""
+        self._after = None
         self._resume = (
             {"until": kept.epoch + epochs, "rows": len(self.metrics.rows)}
             if self.state == "done"
             else {"more": epochs, "rows": 0, "exact": True}
         )
-        self._row, self.failure = 0, ""
+        self.failure = ""
         self.started_s, self.took_s = time.time() - self.took_s, None
         await written(self._run.reopen)
         self.ended.clear()
+        self.states.extend()
         self.become("queued")
         count = "1 epoch" if epochs == 1 else f"{epochs} epochs"
         self.say(f"trial {self.name!r} resumes from {kept}, for {count} more than planned\n")
@@ -157,8 +158,8 @@ class OwnLife(TrialLife):
     def why_not_extended(self) -> str:
         """Return why it cannot be extended, and what to do; "" if it can. From any thread."""
         where = f"tsnb.trials[{self.name!r}]"
-        if self.state not in ENDED:
-            return f"{is_now(self.shown_state)} and can be extended once it is done: {where}.wait().extend(epochs=N)"
+        if not self.states.has_ended:
+            return f"{is_now(self.states.shown)} and can be extended once it is done: {where}.wait().extend(epochs=N)"
         if self.successor is not None:
             number = self.successor.number
             return (
@@ -252,7 +253,12 @@ class OwnLife(TrialLife):
         return found
 
     async def _once(self) -> Outcome:
-        """Run through the code once, in a new kernel."""
+        """Run through the code once: the first time from where it begins, after that in a new kernel."""
+        if self._is_new:
+            self._is_new = False
+            await self._start.note(self._run, self.changes)
+            if self._attempt is not None:
+                return await self._run_in(self._attempt)
         with starting(self.hub.directory, await self._beside(), self.name) as mark:
             return await self._in_kernel(mark)
 
@@ -275,7 +281,7 @@ class OwnLife(TrialLife):
         self.waits_for = ""
         self.become("starting")
         await written(self._run.state, "starting")
-        self.live, self.paused, self.why_not_released = {}, False, NOT_BEGUN
+        self.live, self.states.paused, self.why_not_released = {}, False, NOT_BEGUN
         settings: dict[str, Any] = {"run": self._run.as_settings(), "started_s": self.started_s}
         if mark is not None:
             settings["starting"] = str(mark)
@@ -286,20 +292,24 @@ class OwnLife(TrialLife):
         elif self.changes:  # from the top: they are made again where they were made, and noted again
             self.changes = []
             await written(self._run.forget_changes)
-        self._attempt = attempt = engine_of(self.plan).attempt(self.hub, self.plan, settings, self, self._run)
+        self._attempt = engine_of(self.plan).attempt(self.hub, self.plan, settings, self, self._run)
+        outcome = await self._run_in(self._attempt, self._seeded())
+        if self.plan.options.sweep and not self._unwanted.is_set():
+            await self._attempt.release()
+        return outcome
+
+    async def _run_in(self, attempt: Attempt, seeded: str = "") -> Outcome:
+        """Run through the code in a kernel, unless nobody wants it any more."""
 
         def begun() -> None:
             self.become("running")
-            self.say(
-                f"trial {self.name!r} running ({attempt.where}){self._seeded()}{self._beyond()}{self.hint}\n"
-            )
+            own = f"{seeded}{self._start.of_whom()}{self._beyond()}"
+            self.say(f"trial {self.name!r} running ({attempt.where}){own}{self.hint}\n")
 
         if self._unwanted.is_set():
+            await attempt.leave()
             return Outcome("stopped")
-        outcome = await attempt.run(begun)
-        if self.plan.options.sweep and not self._unwanted.is_set():
-            await attempt.release()
-        return outcome
+        return await attempt.run(begun)
 
     def _seeded(self) -> str:
         """Say which seed it has of the notebook's."""

@@ -36,26 +36,24 @@ from tsnb.experiments.news import (
     was_asked_for,
 )
 from tsnb.experiments.plan import TrialPlan
-from tsnb.experiments.running.attempt import Delivery, Outcome
+from tsnb.experiments.running.attempt import Delivery
 from tsnb.experiments.running.branches import Branch, KeptStart
+from tsnb.experiments.running.states import Outcome, TrialStates
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.kernels.output.relay import Relay
 from tsnb.kernels.output.transcript import FollowedLog, Transcript
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.records import notices
-from tsnb.records.reading import ENDED as ENDED_STATES
 from tsnb.records.run import Run
 from tsnb.records.scores import direction
 from tsnb.records.writes import LiveChange, LoggedRow, Parent
 from tsnb.text.masks import masked, masked_text
 
 __all__ = [
-    "ENDED",
     "NOT_BEGUN",
     "STOP_GRACE_S",
     "SURE_S",
-    "TRIAL_STATES",
     "Launch",
     "RowListener",
     "TrialLife",
@@ -63,9 +61,6 @@ __all__ = [
 
 NOT_BEGUN = "its code has not started to train yet"
 """Why nothing can be said of a trial yet that its process tells."""
-
-TRIAL_STATES = ("queued", "starting", "running", "paused", *ENDED_STATES)
-ENDED = frozenset(ENDED_STATES)
 
 STOP_GRACE_S = 2.0
 """How long `stop` leaves the cell to put things in order (`finally`, `with`) after its interrupt."""
@@ -89,10 +84,9 @@ class TrialLife(ABC):
 
     Attributes:
         trial: What its user has, and what listeners are given.
-        restarts: How often its process was started again.
+        states: Where it is between its start and its end.
         waits_for: What it waits for while it is queued, in words.
         was_queued: Whether its stream is told of it until it is attached: it has waited for something.
-        paused: Whether it was asked to pause, while it runs.
         why_not_released: Why its process cannot give GPU memory back while it is paused; empty: it can.
         parent: Which trial it is a clone of, and from where on; None: it is none.
 
@@ -102,6 +96,7 @@ class TrialLife(ABC):
         outlet: Where its output goes.
         run: Its place in the project's records.
         launch: Starts a trial from its plan; None: this one was started elsewhere.
+        first: Its first state.
     """
 
     def __init__(
@@ -111,9 +106,10 @@ class TrialLife(ABC):
         outlet: Outlet,
         run: Run,
         launch: Launch | None = None,
+        first: str = "queued",
     ) -> None:
         self.trial: Any = None
-        self.restarts = 0
+        self.states = TrialStates(first)
         self.waits_for = ""
         self.was_queued = False
         self.name = plan.name
@@ -124,7 +120,6 @@ class TrialLife(ABC):
         self.metrics = LoggedNumbers()
         self.report: dict[str, Any] = {}
         self.attached = False
-        self.paused = False
         self.why_not_released = NOT_BEGUN
         self.parent: Parent | None = None
         self.live: dict[str, Any] = {}
@@ -145,13 +140,9 @@ class TrialLife(ABC):
         # a detached trial writes its log itself, so that it has one without this notebook
         self.printed: Transcript | FollowedLog = self._relay.transcript if own else FollowedLog(run.log_path)
         self.listeners: list[RowListener] = []
-        self.state = "queued"
         self.failure = ""
         self.took_s: float | None = None
         self._pid = 0
-        self._stopping = False
-        self.ended_by = "stopped"  # which kind of stop it is, should it end by one
-        self.stopped_by = ""
         self.ended = threading.Event()
         self._over = asyncio.Event()  # for the hub's thread
 
@@ -290,31 +281,25 @@ class TrialLife(ABC):
             if former is not None:
                 await former.end(STOP_GRACE_S)
                 former.forget()
-            if not self._stopping:
+            if not self.states.asked:
                 outcome = await self._go()
         except KernelDied as error:
             outcome = Outcome("crashed", str(error))
         except Exception as error:  # noqa: BLE001 (a trial that cannot be started must not wait for ever)
             outcome = Outcome("failed", f"{type(error).__name__}: {error}")
         finally:
-            if outcome.state == "crashed" and (self._stopping or self.hub.closing):
-                outcome = Outcome("stopped")
             await self._conclude(outcome)
 
     async def _conclude(self, outcome: Outcome) -> None:
         """Note how it ended, tell under its cell, and wake all that wait."""
-        state, failure, took_s = outcome
-        if state == "stopped" and not failure:
-            failure = self.stopped_by
+        state, failure, took_s = self.states.conclude(outcome, abandoned=self.hub.closing)
         self.failure = masked_text(failure)
         self.took_s = time.time() - self.started_s if took_s is None else took_s
         await written(self._run.end, state, self.failure, self.took_s)
-        if state == "stopped" and (self.ended_by != state or failure):
-            state = self.ended_by
-            await written(
-                self._run.stopped_by, state, self.failure
-            )  # its kernel knows only that it was stopped
-        if outcome.state in {"crashed", "stopped"}:  # else its kernel told all rows before its end
+        stopped = state in {"stopped", "interrupted", "pruned"}
+        if stopped and (state != "stopped" or failure):  # its kernel knows only that it was stopped
+            await written(self._run.stopped_by, state, self.failure)
+        if stopped or state == "crashed":  # else its kernel told all rows before its end
             with contextlib.suppress(TsnbError):
                 self._take_written((await asked(self._run.rows))[0])
         await self._tell_end(state)
@@ -325,7 +310,7 @@ class TrialLife(ABC):
         self.say(f"trial {self.name!r} {state} after {self.took_s:.1f} s{short}{detail}\n", stream)
         self._relay.flush()
         self.hub.forget(self)
-        self.state = state
+        self.states.end(state)
         self.ended.set()
         self._over.set()
         self._tell([])
@@ -347,8 +332,8 @@ class TrialLife(ABC):
     # -- what happens to its kernel -----------------------------------------------------------------------
 
     def become(self, state: str) -> None:
-        """Enter a state."""
-        self.state = state
+        """Enter a state, and tell all that listen."""
+        self.states.enter(state)
         self.began_s = time.time()
         self._pid = self.pid or self._pid
         self._tell([])
@@ -372,7 +357,7 @@ class TrialLife(ABC):
 
     def show(self, kind: str, content: dict[str, Any]) -> None:
         """Show a message of the kernel's under its cell."""
-        if not (kind == "error" and was_asked_for(content, self._stopping)):
+        if not (kind == "error" and was_asked_for(content, self.states.asked)):
             self._relay.feed(kind, content)
 
     def hear(self, news: News) -> None:
@@ -389,7 +374,7 @@ class TrialLife(ABC):
                 self.live.update({change.name: change.value for change in changes})
                 self._tell([])
             case StandsStill(on):
-                self.paused = on
+                self.states.paused = on
                 self._tell([])
             case Releasable(why):
                 self.why_not_released = why
@@ -429,9 +414,9 @@ class TrialLife(ABC):
             self.take_rows(list(written[here:]))
 
     @property
-    def shown_state(self) -> str:
-        """Its state for the user: one that runs may be paused."""
-        return "paused" if self.state == "running" and self.paused else self.state
+    def state(self) -> str:
+        """Where it is: one of the states of `states.TrialStates`."""
+        return self.states.state
 
     def unfinished(self) -> str:
         """Return the line that it has begun to print and not ended; empty: none."""
@@ -460,7 +445,7 @@ class TrialLife(ABC):
     @property
     def ended_s(self) -> float:
         """Seconds since 1970 when it ended; infinite before."""
-        return self.started_s + self.took_s if self.state in ENDED and self.took_s is not None else math.inf
+        return self.started_s + self.took_s if self.states.has_ended and self.took_s is not None else math.inf
 
     async def over(self) -> TrialLife:
         """Wait until it has ended; return it, or the run that has taken its place. On the hub's thread."""
@@ -475,12 +460,9 @@ class TrialLife(ABC):
             state: Its state after that: "stopped", or "pruned".
             by: Who or what stops it, in words: "in the panel".
         """
-        first = not self._stopping
-        if first:
-            self.ended_by, self.stopped_by = state, by
-        self._stopping = self._stopping or self.state not in ENDED
+        first = self.states.ask_to_end(state, by)
         if grace_s and self.state == "running":
-            if first:  # another interrupt would break what the first makes it put in order
+            if first:
                 self.interrupt()
             with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
                 await asyncio.wait_for(self._over.wait(), grace_s)
