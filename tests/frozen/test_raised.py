@@ -42,6 +42,7 @@ def test_an_error_of_a_function_is_told_as_its_own(options: dict[str, Any]) -> N
     assert 'raise ValueError("boom")' in frames[-1] or "^" in frames[-1]
     assert sum("File " in line for line in frames) == 1
     assert str(caught.value).count("boom") == 2  # the second one is the line of code
+    assert len(caught.traceback) == 2  # this test, and the loop over the batches
 
 
 @pytest.mark.parametrize("options", WAYS[:2], ids=["here", "fork"])
@@ -97,7 +98,7 @@ def test_a_call_of_train_between_epochs_serves_no_batch_in_training_mode(workers
         assert "momentum" not in str(caught.value)
         assert not network.state_dict()["1.num_batches_tracked"]
         network.eval()
-        assert len(list(consumer)) == 7
+        assert sum(1 for _ in consumer) == 7
 
 
 def test_a_change_in_the_middle_of_an_epoch_is_found_at_the_next_batch() -> None:

@@ -116,3 +116,29 @@ def test_a_terminal_refuses_what_cannot_be_computed(tmp_path: Path, named: str, 
     assert refused.returncode
     assert said in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.slow
+def test_a_terminal_warns_without_a_line_of_its_own_code_and_names_what_a_function_raises(
+    tmp_path: Path,
+) -> None:
+    broken = "trunk.requires_grad_()\ndef bad(batch):\n    raise ValueError('boom')\n"
+    broken += "def wants(batch):\n    trunk(batch[0])\n    return bad(batch)\n"
+    (tmp_path / "made.py").write_text(MADE + broken)
+    failed = subprocess.run(
+        [sys.executable, "-m", "tsnb", "serve", "made:loader", "--name", "typed", "--then", "made:wants"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert failed.returncode == 1
+    lines = failed.stderr.splitlines()
+    assert lines[0].startswith("warning: The parameters of then= have requires_grad=True")
+    assert lines[1].startswith(
+        "tsnb serve: Your then= function raised ValueError at batch 0 of pass 1: boom."
+    )
+    assert "streams.py" not in failed.stderr
+    assert [line.split('"')[1] for line in lines if line.startswith("  File")] == [
+        str(tmp_path / "made.py")
+    ] * 2

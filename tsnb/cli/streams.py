@@ -26,6 +26,7 @@ from tsnb.telemetry.observer import balance, status
 from tsnb.telemetry.recording import record
 from tsnb.telemetry.shown.words import balanced, footnotes, growth_text, tuned
 from tsnb.telemetry.tuning import tune_as_typed
+from tsnb.text.printable import plain_warnings
 
 if TYPE_CHECKING:
     from tsnb.serving.stream import Producer
@@ -86,7 +87,10 @@ def _serve_here(
         spare_seed: The seed of a DataLoader that was given none, where this process may be started again.
         first_epoch: The epoch to begin with.
     """
-    with contextlib.closing(Promise(options.name, first=True)):  # who attaches meanwhile waits
+    with (
+        contextlib.closing(Promise(options.name, first=True)),
+        plain_warnings(),
+    ):  # who attaches meanwhile waits
         producer = _begin(options, given, spare_seed, first_epoch)
     with producer:
         print(

@@ -19,6 +19,7 @@ from tsnb.kernels.cargo.lane import take
 from tsnb.kernels.in_kernel.arrival import arrive
 from tsnb.kernels.in_kernel.output_channel import publish
 from tsnb.native.ties import untie
+from tsnb.text.printable import plain_warnings
 
 __all__ = ["enter", "prove", "serve_variable"]
 
@@ -93,7 +94,8 @@ def serve_variable(
         )
     seed = seed_of(loader, options["seed"], spare_seed, restarts=options["reconnect_s"] > 0)
     part = None if then is None else variables[then]
-    producer = serve(loader, **{**options, "seed": seed, "then": part})
+    with plain_warnings():
+        producer = serve(loader, **{**options, "seed": seed, "then": part})
     producer.endings.append(lambda: publish(LEAVING_MESSAGE, {}))
     if producer.core.stop_asked.is_set():  # before its first batch
         publish(LEAVING_MESSAGE, {})

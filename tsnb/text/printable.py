@@ -16,10 +16,13 @@ Letters of every script, emoji and what joins them stay as they are.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import traceback
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 __all__ = [
@@ -31,6 +34,7 @@ __all__ = [
     "harmless",
     "is_terminal",
     "one_line",
+    "plain_warnings",
     "raised_in",
     "uncoloured",
 ]
@@ -154,3 +158,25 @@ def coloured(text: str, most: int = TEXT) -> str:
     parts = _COLOUR.split(text)
     parts[::2] = [part.replace("\r\n", "\n").translate(_IN_A_BLOCK) for part in parts[::2]]
     return "".join(parts)
+
+
+@contextlib.contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Print tsnb's warnings without a place in the code, while tsnb itself calls what a user's code calls elsewhere.
+
+    The place would be in tsnb. Warnings of other code keep theirs.
+    """
+    usual, own = warnings.formatwarning, str(Path(__file__).parents[1])
+
+    def formatted(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        if filename.startswith(own):
+            return f"warning: {message}\n"
+        return usual(message, category, filename, lineno, line)
+
+    warnings.formatwarning = formatted
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual

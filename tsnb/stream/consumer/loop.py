@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tsnb.errors import NameInUse, TsnbError
+from tsnb.errors import LoaderFailed, NameInUse, TsnbError
 from tsnb.native.endings import Bound, ending
 from tsnb.stream.consumer.batches.device import Prefetch
 from tsnb.stream.consumer.batches.rebatching import DRAWN_BYTES, chosen, cut, part
@@ -132,12 +132,11 @@ class EpochIterator(Iterator[Any], Bound):
             self._in_step = True
             ahead = self._prefetch
             delivered = self._next_plain() if ahead is None else ahead.next(self._next_plain)
-        except NameInUse:
-            raise  # another thread is in this loop: its own business is not ours to end
+        except LoaderFailed as error:  # it says itself where it happened; where it was received helps nobody
+            self._remember(error)
+            raise error.with_traceback(None) from error.__cause__
         except TsnbError as error:
-            # a loop that goes on regardless is told the same again; a copy has no traceback, which would keep the
-            # user's frame, and the batch in it
-            self._failed = copy.copy(error)
+            self._remember(error)
             raise
         except StopIteration:
             self._loop.place = self._loop.place.next_epoch()
@@ -175,6 +174,15 @@ class EpochIterator(Iterator[Any], Bound):
             self._consumer.hold(self._loop)
         if this_process.between is not None and not self._in_step:
             this_process.between(self._consumer, self._loop)
+
+    def _remember(self, error: TsnbError) -> None:
+        """Note why the loop failed: one that goes on regardless is told the same again.
+
+        A copy has no traceback, which would keep the user's frame, and the batch in it. An error of another thread that
+        is in this loop is not ours to note.
+        """
+        if not isinstance(error, NameInUse):
+            self._failed = copy.copy(error)
 
     def _look_first(self) -> None:
         """Raise what ended this loop; else do what was wished for at the boundary between two batches."""
