@@ -122,6 +122,11 @@ def test_after_a_reload_the_picture_goes_on_enter_sets_and_the_report_comes(
     save(page)
 
     lab.end_kernels()
+    page.goto(f"{lab.url}/lab/tree/kept.ipynb?reset", wait_until="domcontentloaded", timeout=120_000)
+    page.locator(PICTURE).first.wait_for(state="visible", timeout=120_000)  # before a kernel has started
+    waits = page.get_by_text("Loading widget...")
+    assert waits.count() and not any(one.is_visible() for one in waits.all())
+    page.screenshot(path=ARTIFACTS / "kept-without-kernel.png")
     notebook.open()
     page.locator(PICTURE).first.wait_for(state="visible", timeout=60_000)
     page.wait_for_timeout(5000)  # ipywidgets looks for its model for some seconds, and has an error then

@@ -152,9 +152,10 @@ class Still:
 
 
 def _no_error(mark: str) -> str:
-    """Return what hides JupyterLab's error above a picture: a widget's output that holds words and no widget."""
+    """Return what hides JupyterLab's words above a picture: a widget's output that holds no widget."""
     child, style = ".jp-OutputArea-child", f"{mark}-style"
-    lost = f"{child}:has(> .jupyter-widgets):not(:has(> .jupyter-widgets > *)):has(~ {child} #{style})"
+    widget = ":is(.jupyter-widgets,.lm-Panel)"  # the second while it waits for a kernel
+    lost = f"{child}:has(> {widget}):not(:has(> {widget} > *)):has(~ {child} #{style})"
     # in a comment, which a style sheet may have: where a page takes the element away, no text of it stays
     return f'<style id="{style}"><!-- {lost},{child}:has(#{style}){{display:none}} --></style>'
 
