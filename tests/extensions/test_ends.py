@@ -20,6 +20,7 @@ from tests.promises import HANG_S, promptly
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.ends import MAX_ENDS, MAX_PENDING, TrialEnds
 from tsnb.extensions.metrics import KeptNumbers
+from tsnb.stream.decisions.timekeeping import TimeTaken
 from tsnb.telemetry.trial_readings import (
     BesideReading,
     EndReading,
@@ -49,7 +50,7 @@ def leave(ends: TrialEnds, core: Any, name: str, **fields: Any) -> None:
     core.sessions[99] = peer
     share = SimpleNamespace(batches=15, passed=64, left_out=4)
     core.dispatch.members[99] = SimpleNamespace(
-        begun=2, share=share, read=lambda _now, _blocked_s: (3.0, 2.0, 1.0)
+        begun=2, share=share, read=lambda _now, _blocked_s: TimeTaken(3.0, 2.0, 1.0, 0.5, 0.25, 0.0, 9.0)
     )
     ends.left(peer)
     del core.sessions[99], core.dispatch.members[99]

@@ -166,12 +166,16 @@ def test_report_results_and_panel_say_the_same_of_a_name_that_ran_twice(
         assert trial.cpu_s == pytest.approx(told.report["cpu_s"])
         spent_s = told.report["computing_s"] + told.report["waiting_s"]
         assert spent_s <= told.report["attached_s"] + 0.01, "validation and pauses count, too"
-        pace = trial.samples / told.report["attached_s"]
-        assert row["samples_per_s"] == pytest.approx(pace, rel=0.02)
+        pace = trial.samples / (told.report["attached_here_s"] - told.report["paused_here_s"])
+        assert row["samples_per_s"] == pytest.approx(pace, rel=1e-3)
+        assert row["samples_per_s"] == pytest.approx(trial.samples_per_s, abs=0.06), (
+            "results round to a tenth"
+        )
     (last,) = tsnb.results("cnn").to_dict("records")
     shown = there.view.rows["cnn"]
     assert shown.reading.samples == rows["cnn"].samples == last["samples"]
     assert shown.epochs == rows["cnn"].epochs == last["epochs"]
+    assert shown.whole.pace.samples_per_s == pytest.approx(last["samples_per_s"], abs=0.06)
     assert shown.metrics == rows["cnn"].metrics == {"loss": last["loss"]}
     assert shown.reading.run == last["run"] == 2
     reached = {cost.name: cost.after_s is not None for cost in report.story.costs}

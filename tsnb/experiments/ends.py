@@ -42,7 +42,8 @@ def end_reading(
     """
     error = failure.partition("\n")[0][:MOST_LETTERS]
     cpu_s, since_s = report.get("cpu_s"), report.get("since_s", 0.0)
-    return EndReading(name, state, time_s, pid, error, first_told(metrics), cpu_s, since_s)
+    here_s = {f"{what}_s": report.get(f"{what}_here_s", 0.0) for what in ("attached", "paused")}
+    return EndReading(name, state, time_s, pid, error, first_told(metrics), cpu_s, since_s, **here_s)
 
 
 def stream_for(producer: str | None) -> str:

@@ -154,10 +154,10 @@ class Trial(Bound, Hinting):
     def report(self) -> dict[str, Any]:
         """What its consumers did: batches, samples, computing and waiting.
 
-        Keys: stream, epochs, batches, samples, samples_per_s (of the time attached), and seconds attached, computing
-        and waiting. From the first step of a torch optimizer on, also weights, a hash of the first weights. Once its
-        code has ended, also cpu_s: CPU seconds of its process and all below it from since_s on (seconds since 1970),
-        when it attached. Empty without consumers.
+        Keys: stream, epochs, batches, samples, samples_per_s (of the time attached and not paused), and seconds
+        attached, paused, computing and waiting. From the first step of a torch optimizer on, also weights, a hash of
+        the first weights. Once its code has ended, also cpu_s: CPU seconds of its process and all below it from since_s
+        on (seconds since 1970), when it attached. Empty without consumers.
         """
         return self.life.report
 

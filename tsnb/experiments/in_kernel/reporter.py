@@ -190,20 +190,30 @@ def tell_metrics() -> None:
 def last_report() -> dict[str, Any]:
     """Return what the results show of a trial that has ended, its CPU seconds too; {} if it has never attached.
 
-    While it runs they are seen from outside (`telemetry.host`): told each second they would always be news.
+    While it runs they are seen from outside (`telemetry.host`): told each second they would always be news. Of one that
+    read one stream it says how long this process was attached: each screen then tells the speed of the results.
     """
     cpu_time = getattr(sys.modules.get("tsnb.stream.consumer"), "cpu_time", lambda: None)()
-    return report() if cpu_time is None else {**report(), **cpu_time._asdict()}
+    totals = _totals()
+    told = _report(totals)
+    if len(totals) == 1:
+        told |= {"attached_here_s": totals[0].attached_s, "paused_here_s": totals[0].paused_s}
+    return told if cpu_time is None else {**told, **cpu_time._asdict()}
 
 
 def report() -> dict[str, Any]:
     """Return what the results show of this process's consumers, all of them together; {} without any."""
-    totals = _totals()
+    return _report(_totals())
+
+
+def _report(totals: list[Any]) -> dict[str, Any]:
     if not totals:
         return {}
     before = _before
     computing_s, waiting_s = before.get("computing_s", 0.0), before.get("waiting_s", 0.0)
     own, own_s = sum(total.samples for total in totals), max(total.attached_s for total in totals)
+    paused_s = max(total.paused_s for total in totals)
+    active_s = own_s - paused_s
     inside_s = computing_s + waiting_s + sum(total.inside_s for total in totals)
     waiting_s += sum(total.waited_s for total in totals)
     return {
@@ -213,8 +223,9 @@ def report() -> dict[str, Any]:
         "batches": before.get("batches", 0) + sum(total.batches for total in totals),
         "samples": before.get("samples", 0) + own,
         # its own alone, as its row in the panel has it: a clone goes on from what its parent took
-        "samples_per_s": round(own / own_s, 1) if own_s and own else 0.0,
+        "samples_per_s": round(own / active_s, 1) if active_s > 0 and own else 0.0,
         "attached_s": round(before.get("attached_s", 0.0) + own_s, 3),
+        "paused_s": round(before.get("paused_s", 0.0) + paused_s, 3),
         "computing_s": round(max(0.0, inside_s - waiting_s), 3),
         "waiting_s": round(waiting_s, 3),
     }

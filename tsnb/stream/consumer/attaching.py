@@ -226,7 +226,7 @@ def _key(consumer: Attachment) -> tuple[str, str]:
 def _total(consumer: Attachment) -> Total:
     place = consumer.epoch, consumer.epoch_batches_taken
     attached_s = time.monotonic() - consumer.since_s
-    return Total.of(consumer.stream, *place, consumer.stats(), consumer.begun, attached_s)
+    return Total.of(consumer.stream, *place, consumer.stats(), consumer.begun, attached_s, consumer.paused_s)
 
 
 def _forget(consumer: Attachment) -> None:

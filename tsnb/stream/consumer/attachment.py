@@ -309,6 +309,11 @@ class Attachment(Bound):
         """
         return epoch_samples(self._line.connection.welcome, self.options)
 
+    @property
+    def paused_s(self) -> float:
+        """Seconds for which it has stood still because it was paused."""
+        return self._line.paused_s
+
     def stats(self) -> Stats:
         """Return what was taken so far."""
         now_s = 0.0 if self._entered_s is None else time.monotonic() - self._entered_s

@@ -109,14 +109,23 @@ class Total(NamedTuple):
     """Epochs begun."""
     attached_s: float = 0.0
     """Seconds attached."""
+    paused_s: float = 0.0
+    """Seconds of them for which it stood still, as it was paused."""
 
     @classmethod
     def of(
-        cls, stream: str, epoch: int, batch: int | None, stats: Stats, begun: int, attached_s: float
+        cls,
+        stream: str,
+        epoch: int,
+        batch: int | None,
+        stats: Stats,
+        begun: int,
+        attached_s: float,
+        paused_s: float,
     ) -> Total:
         """Return that of one consumer."""
         done = stats.batches, stats.samples, stats.epochs
-        return cls(stream, epoch, batch, *done, stats.inside_s, stats.waited_s, begun, attached_s)
+        return cls(stream, epoch, batch, *done, stats.inside_s, stats.waited_s, begun, attached_s, paused_s)
 
     def and_then(self, later: Total) -> Total:
         """Return that of both."""

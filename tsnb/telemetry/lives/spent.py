@@ -161,6 +161,7 @@ def spent(readings: Sequence[StreamReading], ends: Ends | None = None) -> list[S
         for end in reading.ends:
             _close(by_name.get(end.name, ()), end)
     for name, end in ends.by_name.items():
+        _close(by_name.get(name, ()), end)
         if name not in by_name:  # it ended without ever having attached
             by_name[name] = [replace(life_of(end), name=name)]
     sums = [_sum(its, here.get(name, "gone"), taken.epochs(name)) for name, its in by_name.items()]

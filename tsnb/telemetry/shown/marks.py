@@ -352,7 +352,10 @@ def _joined(left: EndReading, end: EndReading) -> EndReading:
     later = {name for name, *_ in newly_logged(dict(left.metrics), {}, replace(end, logged_at={}))}
     at = {name: batch for name, batch in left.logged_at.items() if name not in later}
     end = replace(end, metrics={**left.metrics, **end.metrics}, logged_at=at, sparse=left.sparse)
-    return replace(end, epochs=left.epochs, batches=left.batches, logged=left.logged, **taken(left))
+    spent = taken(left)
+    if end.attached_s:  # its process has told the results the same
+        spent |= {"attached_s": end.attached_s, "paused_s": end.paused_s}
+    return replace(end, epochs=left.epochs, batches=left.batches, logged=left.logged, **spent)
 
 
 def _names(end: EndReading, pids: dict[str, int]) -> Iterable[str]:

@@ -103,7 +103,7 @@ class Life:
 
     def ended(self, end: EndReading) -> None:
         """Take in what its stream told of the whole of it as the trial left: who has watched late knows as much."""
-        if end.attached_s and end.pid == self.last.pid:
+        if end.attached_s and end.pid == self.last.pid and end.samples >= self.last.samples:
             self.last = replace(self.last, **taken(end))
 
     def continues(self, consumer: ConsumerReading) -> bool:
@@ -200,9 +200,11 @@ class Row:
     states: deque[str] = field(default_factory=lambda: deque(maxlen=_STEADY))
     """Its states of the last ticks."""
     life: Life | None = None
-    """Its present attachment."""
+    """Its last attachment."""
     producer: int = 0
     """The process id of the producer that it was attached to last."""
+    away: bool = False
+    """Whether that is over."""
     before: TimeSpent = TimeSpent()
     """Where its time went in those before."""
     left: Callable[[str], Eta] = field(default=lambda _: NO_ETA, repr=False, compare=False)
@@ -210,16 +212,17 @@ class Row:
 
     def lives(self, time_s: float, consumer: ConsumerReading, producer: int) -> None:
         """Take in a reading of it while it is attached to a producer of that process id."""
-        if self.life is not None and self.producer == producer and self.life.continues(consumer):
+        goes_on = self.life is not None and not self.away and self.producer == producer
+        if goes_on and self.life is not None and self.life.continues(consumer):
             self.life.extend(time_s, consumer)
             return
-        self.leaves()
-        self.producer = producer
+        self.before, self.life = self.whole, None
+        self.producer, self.away = producer, False
         self.life = Life(consumer.name, time_s, consumer, time_s, consumer)
 
     def leaves(self) -> None:
-        """Its next reading is of another attachment."""
-        self.before, self.life = self.whole, None
+        """Its next reading is of another attachment; what is told of the end of this one still counts."""
+        self.away = True
 
     @property
     def whole(self) -> TimeSpent:

@@ -339,10 +339,10 @@ class StreamView:
         metrics = {**row.reading.metrics, **end.metrics}
         row.reading, row.pace = replace(row.reading, state="gone", metrics=metrics), UNKNOWN
         row.last = dict(end.metrics)
-        if row.life is not None:
-            row.life.ended(end)
-        if row.whole == TimeSpent():
+        if row.life is None:
             row.before = life_of(end).parts
+        else:
+            row.life.ended(end)
         return row
 
     def _leave(self, here: set[str], reading: StreamReading) -> None:
