@@ -279,12 +279,12 @@ def _of_partial(path: str, value: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _of_mapping(path: str, value: Any) -> Iterable[tuple[str, Any]]:
-    return [(f"{path}[{_key(key)}]", each) for key, each in _first(value.items())]
+    return [(f"{path}[{_key(key)}]", each) for key, each in _first(value.items()) if type(each) not in _PLAIN]
 
 
 def _of_sequence(path: str, value: Any) -> Iterable[tuple[str, Any]]:
     parts = sorted(value, key=id) if isinstance(value, (set, frozenset)) else _first(value)
-    return [(f"{path}[{at}]", each) for at, each in enumerate(parts)]
+    return [(f"{path}[{at}]", each) for at, each in enumerate(parts) if type(each) not in _PLAIN]
 
 
 def _note(found: dict[str, Any], path: str, value: Any) -> None:
@@ -297,7 +297,7 @@ def _note(found: dict[str, Any], path: str, value: Any) -> None:
 
 
 def _first(values: Iterable[Any]) -> list[Any]:
-    return list(itertools.islice(values, MOST_VALUES))
+    return list(itertools.islice(values, MOST_VALUES))  # at once: another thread may add to them
 
 
 def _key(key: Any) -> str:
