@@ -21,7 +21,7 @@ from tsnb.reports.learned.ticks import is_share, texts_of, ticks
 from tsnb.telemetry.lives.runs import next_step
 from tsnb.telemetry.lives.spent import Spent, spent
 from tsnb.telemetry.readings import OutcomeReading
-from tsnb.telemetry.shown.outcome import best_of, outcome
+from tsnb.telemetry.shown.outcome import best_of, ends_of, outcome
 from tsnb.telemetry.shown.view import StreamView
 
 
@@ -174,3 +174,14 @@ def test_axes_of_the_picture_and_of_the_panel_have_the_same_numbers() -> None:
             ours = [at, texts, shares, ticks(low, high, most, least=1), is_share("val_acc", low, high)]
             assert ours == next(panel), (low, high, most)
             assert len(set(texts)) == len(texts) <= most + 1 and len(set(shares)) == len(shares)
+
+
+def test_a_trial_of_which_only_is_known_that_it_left_is_in_the_counts() -> None:
+    """Nine trials had ended, and eight were counted: the ninth was killed a moment ago."""
+    trials = [
+        replace(spent(list(three_models().run(5)))[0], name=name, state=state) for name, state in LEFT.items()
+    ]
+    assert ends_of(trials) == "1 done, 2 ended"
+
+
+LEFT = {"a": "done", "b": "left", "c": "gone"}

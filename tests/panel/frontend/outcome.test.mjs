@@ -57,6 +57,8 @@ test("where nobody knows which way is good, only how they ended is told", () => 
 test("those that were there when the stream ended are counted as their rows say", () => {
   const still = storeOf([...three.slice(0, 2), lane("vit", "", {})], ways, "gone");
   assert.equal(outcome(still)[1], "2 done, 1 ended.");
+  const left = [lane("vit", "left", {}), { ...lane("gone", "", {}), here: false }, { ...lane("queued", "", {}), here: false, unknown: true }];
+  assert.equal(outcome(storeOf([...three.slice(0, 2), ...left], ways))[1], "2 done, 2 ended.", "no trial is in no count");
 });
 
 test("what is shown of a number changes for all that show it at once", () => {

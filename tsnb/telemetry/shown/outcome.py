@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from tsnb.records import scores
 from tsnb.records.scores import declared, known_direction
-from tsnb.telemetry.readings import CONSUMER_STATES, OutcomeReading
+from tsnb.telemetry.readings import OutcomeReading
 from tsnb.telemetry.shown.words import is_accuracy, metric
 
 __all__ = ["ENDS", "MARKS", "Compared", "best_of", "ends_of", "metrics_of", "outcome"]
@@ -20,7 +20,6 @@ ENDS = ("done", "failed", "crashed", "interrupted", "stopped", "pruned")
 MARKS = {"failed": "✕", "crashed": "✕", "interrupted": "■", "stopped": "■", "pruned": "⊘"}
 """Ends that are told, with the panel's marks: those of whom nothing is said are done, or still there."""
 
-_THERE = frozenset(CONSUMER_STATES) - {"gone"}
 _NAMED = 2
 """More trials than this that are equal to the best are counted."""
 
@@ -104,8 +103,8 @@ def best_of(trials: Sequence[_Trained], told: OutcomeReading | None = None) -> t
 
 def ends_of(trials: Sequence[Trained]) -> str:
     """Return how many trials of a stream that is over ended how: 3 done, 1 failed, 1 ended."""
-    # of those that were there when the stream ended nobody knows how
-    counts = Counter("ended" if trial.state in _THERE else trial.state for trial in trials)
+    # of those that were there when the stream ended, and of those that have only left it, nobody knows how
+    counts = Counter(trial.state if trial.state in ENDS else "ended" for trial in trials)
     return ", ".join(f"{counts[end]} {end}" for end in (*ENDS, "ended") if counts[end])
 
 

@@ -149,8 +149,7 @@ class StreamView:
 
     def _feed(self, reading: StreamReading) -> StreamNews:
         reading = without_profiled(reading)
-        if self.origin_s is None:
-            self.origin_s = reading.time_s
+        self.origin_s = reading.time_s if self.origin_s is None else self.origin_s
         self.latest, self.state = reading, reading.state
         self.rates.add(reading)
         self._mean_host.feed(reading)
@@ -228,7 +227,7 @@ class StreamView:
     def over(self) -> StreamReading | None:
         """Return what is fed when the stream has ended: see `Ends.over`."""
         with self.lock:
-            return None if self.latest is None else self.ends.over(self.latest)
+            return self.ends.over(self.latest) if self.latest else None
 
     def settle(self) -> None:
         """Say what the last reading means, however short ago something else was said."""
@@ -415,9 +414,10 @@ class StreamView:
 
     @property
     def outcome(self) -> tuple[str, str]:
-        """Once it is over, what came out: it takes the place of the sentence. Two empty texts before."""
+        """Once it is over, what came out, in place of the sentence. Two empty texts before."""
         with self.lock:
-            return outcome([*self.rows.values()], self.compared.told) if self.is_over else ("", "")
+            rows = self.rows.values() if self.is_over else ()
+            return outcome([row for row in rows if not row.unknown], self.compared.told)
 
     def limit(self, find: Callable[[], str]) -> str:
         """Find what limited it in all, once it is over and anew for each further end; return that, empty before."""

@@ -41,8 +41,12 @@ export function aboutMetric(name, way) {
 /** [lead, rest]; both empty where no trial has ended. */
 export function outcome(store) {
   const counts = new Map();
-  // of those that were there when the stream ended nobody knows how
-  for (const lane of store.lanes) if (lane && (!lane.here || store.state === "gone")) counts.set(lane.here ? "ended" : lane.end, (counts.get(lane.here ? "ended" : lane.end) || 0) + 1);
+  for (const lane of store.lanes) {
+    if (!lane || lane.unknown || (lane.here && store.state !== "gone")) continue;
+    // of those that were there when the stream ended, and of those that have only left it, nobody knows how
+    const word = !lane.here && ENDS.includes(lane.end) ? lane.end : "ended";
+    counts.set(word, (counts.get(word) || 0) + 1);
+  }
   const ends = ENDS.filter((end) => counts.has(end)).map((end) => `${counts.get(end)} ${end}`).join(", ");
   if (!ends) return ["", ""];
   const name = decisive(store), best = name === undefined ? -1 : store.bestOf(name);
