@@ -79,7 +79,7 @@ def colours_of(names: Iterable[str], lanes: Mapping[str, int]) -> dict[str, str]
 
 
 def shapes_of(names: Iterable[str], lanes: Mapping[str, int]) -> dict[str, str]:
-    """Return an outline for each trial likewise, of `SHAPES`: more trials than there are colours differ by it."""
+    """Return an outline of `SHAPES` for each trial: where there are more trials than colours, they differ by it."""
     return {name: SHAPES[number % len(SHAPES)] for name, number in _numbers_of(names, lanes).items()}
 
 

@@ -285,10 +285,7 @@ def is_accuracy(name: str) -> bool:
 
 
 def metric(name: str, value: float | None) -> str:
-    """Write a logged number, in one way wherever it stands; None: a dash.
-
-    Accuracies of 0 to 1 are per cent, others have two figures at least and four at most.
-    """
+    """Write a logged number: accuracies of 0 to 1 as per cent, others with two to four figures; None: a dash."""
     if value is None:
         return _DASH
     if not math.isfinite(value):
