@@ -15,7 +15,7 @@ from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.layout import ArrayLeaf, Layout
 
 LAYOUT = Layout("a", (ArrayLeaf("tensor", "float32", (4,), 64),), has_values=False)  # type: ignore[arg-type]
-BATCH = ms.Batch(0, 1, 0, 0, 4, 7, 80, 0)
+BATCH = ms.Batch(0, 1, 0, 0, 4, 7, 80, 0, 3)
 
 
 class Full:

@@ -71,6 +71,8 @@ class Allotment(Extension):
 
     def step(self) -> None:
         """Follow what this process was given, and say so; or that its user has chosen anew."""
+        if self._told is None and torch.get_num_threads() == self._now:
+            return  # once a batch
         told, self._told = self._told, None
         if told is not None:
             self.take(told)

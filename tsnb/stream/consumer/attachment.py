@@ -34,7 +34,6 @@ from tsnb.errors import (
 )
 from tsnb.native.endings import Bound
 from tsnb.stream.consumer.batches.rebatching import Rebatcher
-from tsnb.stream.consumer.batches.unpacking import Delivered
 from tsnb.stream.consumer.consumer import Consumer
 from tsnb.stream.consumer.counts import Count
 from tsnb.stream.consumer.loop import EpochIterator
@@ -555,8 +554,13 @@ class Attachment(Bound):
 
     # -- used by `EpochIterator` -------------------------------------------------------------------------
 
-    def take(self, loop: Loop) -> Delivered | None:
-        """Return the epoch's next loader batch; None at its end.
+    def alone(self, loop: Loop, act: Callable[[], _Done], *, takes: bool = False) -> _Done:
+        """Do something with the line that no other thread may do meanwhile; should it end there, end what ends with it.
+
+        Args:
+            loop: On whose behalf.
+            act: What.
+            takes: Whether it takes a batch: then the epoch has ended if there is none.
 
         Raises:
             ConsumerReplaced: A newer loop over this consumer took over, or it was detached.
@@ -566,41 +570,6 @@ class Attachment(Bound):
             LoaderFailed: The loader raised.
             NameInUse: Another thread takes from this loop at the same time.
             ProducerGone: The producer has gone.
-        """
-        return self._alone(loop, self._line.next, takes=True)
-
-    def await_epoch(self, loop: Loop, most_s: float) -> None:
-        """Before the first batch: wait until the producer has let it into an epoch, so that no other one runs away.
-
-        Raises:
-            As `take`.
-        """
-        self._alone(loop, lambda: self._line.await_epoch(most_s))
-
-    def rejoin(self, loop: Loop) -> None:
-        """Before the first batch: where others have gone on without it meanwhile, begin with the next whole epoch.
-
-        Raises:
-            As `take`.
-        """
-        self._alone(loop, lambda: self._line.rejoin(loop))
-
-    def hold(self, loop: Loop) -> None:
-        """Before a batch is given: look whether somebody wants this consumer to pause, and wait while it is.
-
-        Raises:
-            As `take`.
-        """
-        if self._session.loop is loop:  # else its epoch has been received whole, or another loop goes on
-            self._alone(loop, self._line.hold)
-
-    def _alone(self, loop: Loop, act: Callable[[], _Done], *, takes: bool = False) -> _Done:
-        """Do something with the line that no other thread may do meanwhile; should it end there, end what ends with it.
-
-        Args:
-            loop: On whose behalf.
-            act: What.
-            takes: Whether it takes a batch: then the epoch has ended if there is none.
         """
         if self._session.loop is not loop:
             raise self._not_current()

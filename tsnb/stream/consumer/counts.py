@@ -26,10 +26,11 @@ from tsnb.stream.protocol import messages as ms
 if TYPE_CHECKING:
     from tsnb.stream.consumer.options import Options, Stats
 
-__all__ = ["Count", "CpuTime", "Total", "Totals", "shared"]
+__all__ = ["TAKE_ALL", "Count", "CpuTime", "Total", "Totals", "shared"]
 
 
-_ALL = ms.Take()
+TAKE_ALL = ms.Take()
+"""Most batches are taken whole: `Connection.post` has its packet ready."""
 
 
 def shared(rows: int, options: Options) -> int:
@@ -70,7 +71,7 @@ class Count:
         if self.mask is not None or options.world_size > 1:
             rows = self._own(rows, drawn, options)
         self._told += rows
-        return _ALL if rows == batch.rows else ms.Take(rows)
+        return TAKE_ALL if rows == batch.rows else ms.Take(rows)
 
     def _own(self, rows: int, drawn: bytes, options: Options) -> int:
         if self.mask is not None:

@@ -124,14 +124,18 @@ class EpochIterator(Iterator[Any], Bound):
         notices = line.notices
         notices.look_for_writes()
         try:
-            if monotonic() >= line.look_s or this_process.between is not None:
-                self._stand_between()
+            if monotonic() >= line.look_s and self._session.loop is self._loop:
+                # else its epoch has been received whole, or another loop goes on
+                self._consumer.alone(self._loop, line.hold)
+            if this_process.between is not None and not self._in_step:
+                this_process.between(self._consumer, self._loop)
             if self._in_step and not self._consumer.idle:  # Ctrl-C, say: what was received may have got lost
                 self._consumer.go_back(self._loop)
                 self._begin()
             self._in_step = True
-            ahead = self._prefetch
-            delivered = self._next_plain() if ahead is None else ahead.next(self._next_plain)
+            ahead, whole = self._prefetch, options.world_size < 2 and not options.drop_last
+            step = self._next_delivered if whole else self._next_plain
+            delivered = step() if ahead is None else ahead.next(step)
         except LoaderFailed as error:  # it says itself where it happened; where it was received helps nobody
             self._remember(error)
             raise error.with_traceback(None) from error.__cause__
@@ -139,16 +143,19 @@ class EpochIterator(Iterator[Any], Bound):
             self._remember(error)
             raise
         except StopIteration:
-            self._loop.place = self._loop.place.next_epoch()
-            self._in_step = False
-            self._consumer.given = None
-            self._consumer.settle()
+            self._come_to_end()
             raise
         notices.given(delivered, guard=options.guard or line.connection.welcome.guard)
-        place, count = self._place_after(delivered), line.count
+        place = (
+            Place(self._loop.place.epoch, delivered.seq + 1, 0, begun=True)
+            if self._rebatcher is None
+            else self._place_after(delivered.rows)
+        )
+        count = line.count
         rows = delivered.rows if options.world_size < 2 else shared(delivered.rows, options)
-        if options.device is not None:
-            delivered.leaves = [_moved(leaf, options.device) for leaf in delivered.leaves]
+        delivered.leaves = (
+            _moved(delivered.leaves, options.device) if options.device is not None else delivered.leaves
+        )
         batch = widest(delivered.tree()) if options.inputs else delivered.tree()
         given = Given(delivered.drawn, delivered.weights) if delivered.drawn else _UNKNOWN
         if options.transform is not None:
@@ -168,12 +175,12 @@ class EpochIterator(Iterator[Any], Bound):
         self._consumer.given = given
         return batch
 
-    def _stand_between(self) -> None:
-        """Between two steps: wait while this consumer is paused; have the training's state kept."""
-        if monotonic() >= self._line.look_s:
-            self._consumer.hold(self._loop)
-        if this_process.between is not None and not self._in_step:
-            this_process.between(self._consumer, self._loop)
+    def _come_to_end(self) -> None:
+        """The epoch has ended, and its user has been given all of it."""
+        self._loop.place = self._loop.place.next_epoch()
+        self._in_step = False
+        self._consumer.given = None
+        self._consumer.settle()
 
     def _remember(self, error: TsnbError) -> None:
         """Note why the loop failed: one that goes on regardless is told the same again.
@@ -193,12 +200,9 @@ class EpochIterator(Iterator[Any], Bound):
         if self._loop.place.begun and not self._in_step:
             pass_boundary()
 
-    def _place_after(self, delivered: Delivered) -> Place:
-        """Return the place after a batch that is about to be given."""
-        start = self._loop.place
-        if self._rebatcher is None:
-            return Place(start.epoch, delivered.seq + 1, 0, begun=True)
-        rows, place = delivered.rows, start
+    def _place_after(self, rows: int) -> Place:
+        """Return the place after so many rows, which were cut from loader batches and are about to be given."""
+        start = place = self._loop.place
         while self._parts and rows >= self._parts[0][1]:
             last, left = self._parts.popleft()
             rows -= left
@@ -235,10 +239,10 @@ class EpochIterator(Iterator[Any], Bound):
         gated = this_process.gate is not None
         if gated:
             with contextlib.suppress(TimeoutError):
-                self._consumer.await_epoch(self._loop, LET_IN_S)
+                self._consumer.alone(self._loop, partial(self._line.await_epoch, LET_IN_S))
         pass_gate(self._consumer.stream_stall_timeout_s)
         if gated:
-            self._consumer.rejoin(self._loop)
+            self._consumer.alone(self._loop, partial(self._line.rejoin, self._loop))
 
     def _next_delivered(self) -> Delivered:
         while True:
@@ -248,7 +252,7 @@ class EpochIterator(Iterator[Any], Bound):
                 raise StopIteration
             if this_process.first_batch is not None:  # only in a trial, before its first batch
                 self._arrive()
-            fresh = self._consumer.take(self._loop)
+            fresh = self._consumer.alone(self._loop, self._line.next, takes=True)
             if fresh is None:
                 self._ended = True
                 rest = self._rebatcher.rest() if self._rebatcher else None
@@ -285,5 +289,5 @@ def _left(consumer: Attachment, loop: Loop, ahead: list[Prefetch]) -> None:
         consumer.leave(loop)
 
 
-def _moved(leaf: Any, device: str | torch.device) -> Any:
-    return leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf
+def _moved(leaves: list[Any], device: str | torch.device) -> list[Any]:
+    return [leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]

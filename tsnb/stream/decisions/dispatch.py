@@ -155,8 +155,10 @@ class Dispatch:
         Returns:
             What to do, in this order.
         """
-        self._now = now
-        self._out = self.granting.begin(now)
+        granting = self.granting
+        self._now = granting.now = now
+        self._out = granting.out = []
+        granting.places_changed = False
         kind: type[Any] = type(event.message) if isinstance(event, ev.Heard) else type(event)
         quiet = kind in _QUIET or self._is_next(event)
         if not quiet:
@@ -165,7 +167,7 @@ class Dispatch:
             self._heard[kind](*event)
         else:
             self._steps[kind](event)
-        if self.granting.places_changed or not quiet:
+        if granting.places_changed or not quiet:
             self._settle()
             if isinstance(event, ev.Tick):
                 self._tell_held()
@@ -496,9 +498,12 @@ class Dispatch:
         full = self.drift.note(streaming, self._now)
         proof = loading is not None and loading.primed and not loading.count
         goes_on = proof or (streaming and not full)
-        self.wanted = None
-        if loading is not None and goes_on:
-            self.wanted = ev.Wanted(loading.run, loading.number, loading.first, loading.cover)
+        if loading is None or not goes_on:
+            self.wanted = None
+            return
+        wanted = loading.run, loading.number, loading.first, loading.cover
+        if self.wanted != wanted:
+            self.wanted = ev.Wanted(*wanted)
 
     # -- invariants --------------------------------------------------------------------------------------
 

@@ -285,7 +285,7 @@ class Epochs:
         limit = min(needed_from, self._band_start())
         # it may go back, with a consumer that was let in where only others' pins kept batches
         before, self._swept = self._swept, limit
-        slots = self.collect_unpinned()
+        slots = self.collect_unpinned() if self._unpinned else []
         for index in range(before, limit):
             kept = self._kept.get(index)
             if kept is not None and not kept.pins:
@@ -305,7 +305,7 @@ class Epochs:
 
     def _band_start(self) -> int:
         """Return the index from which the late-join window keeps batches: an epoch's start, or nothing."""
-        newest = self.newest
+        newest = self._epochs[self._runs - 1]
         if newest.joinable and newest.count <= max(self.band, self.least_band):
             return newest.start
         return self.end

@@ -43,13 +43,6 @@ class Granting:
         self._policies = policies
         self._leases = 0
 
-    def begin(self, now: float) -> list[ev.Instruction]:
-        """Begin a step; return where its instructions are gathered."""
-        self.now = now
-        self.out = []
-        self.places_changed = False
-        return self.out
-
     @property
     def blocked_s(self) -> float:
         """The stream's blocked clock now."""

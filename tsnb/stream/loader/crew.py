@@ -121,9 +121,16 @@ class WorkerCrew:
         self._put += 1
         self.line.put(ticket)
 
-    def gave(self, number: int) -> None:
-        """A batch has been given."""
-        self._begun.discard(self._last.pop(number, -1))
+    def gave(self, number: int, pace_s: float) -> None:
+        """A batch is given: order as much as there is room for then.
+
+        Args:
+            number: The batch's.
+            pace_s: As for `order`.
+        """
+        if self.line is not None:
+            self._begun.discard(self._last.pop(number, -1))
+            self.order(number + 1, pace_s)
 
     def next(self) -> Prepared | None:
         """Wait for an answer; None: all have been given. Workers that need not stay have ended then."""
@@ -197,9 +204,8 @@ def in_order(
         if given in ready:
             rows = drawn(given)
             pace.given()
-            crew.gave(given)
+            crew.gave(given, pace.batch_s)
             given += 1
-            crew.order(given, pace.batch_s)
             yield Ready(ready.pop(given - 1), rows)
             if len(crews) == 1 and (following := others(crew)) is not None:
                 crew = following

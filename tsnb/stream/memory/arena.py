@@ -24,13 +24,14 @@ import os
 import struct
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.reduction import DupFd
 from typing import Any
 
 from tsnb.config import explained
 from tsnb.errors import ArenaFull, RemoteProtocolError
 from tsnb.native.memfd import is_sealed, portable
+from tsnb.stream.memory.leases import lease
 from tsnb.stream.memory.nameless import give_back, leave_out_of_dumps, make_nameless, seal
 
 __all__ = ["ALIGN_BYTES", "HEADER_BYTES", "Arena", "aligned", "header_of", "written"]
@@ -43,6 +44,7 @@ MAX_SLOTS = (1 << 31) - 1
 _HEADER = struct.Struct("<8sIQI")
 """Magic, slots, bytes of a slot, and a checksum of these: a processor may let others see them in any order."""
 _MAGIC = b"tsnb-a2\0"
+_NO_GEOMETRY = "the shared memory has no geometry yet"
 _WAYS_OUT = {
     errno.EFBIG: ", or raise `ulimit -f`",
     errno.ENOSPC: ", or give /dev/shm more room (a container's: --shm-size)",
@@ -170,12 +172,18 @@ class Arena:
     def buffer(self) -> mmap.mmap:
         """The mapping. Views over it keep it alive."""
         if self._map is None:
-            raise ArenaFull("the shared memory has no geometry yet")
+            raise ArenaFull(_NO_GEOMETRY)
         return self._map
 
     def offset_of(self, slot: int) -> int:
         """Return where a slot starts in the mapping."""
         return HEADER_BYTES + slot * self.slot_bytes
+
+    def lease(self, slot: int, on_release: Callable[[], None]) -> Any:
+        """Return a buffer over a slot that calls `on_release` when its last user has gone (`memory.leases`)."""
+        if self._map is None:
+            raise ArenaFull(_NO_GEOMETRY)
+        return lease(self._map, HEADER_BYTES + slot * self.slot_bytes, self.slot_bytes, on_release)
 
     def address_of(self, slot: int) -> int:
         """Return the slot's address in this process."""

@@ -91,12 +91,14 @@ class Core:
         keeper: Keeps prepared samples; None: nothing is kept.
         growth: The order of a data set that grows; None: it does not.
         length_told: Batches and samples of an epoch that consumers know of.
-        alarm: Tells the serving thread that `dispatch.due_s` has changed.
+        alarm: Wakes the serving thread: `dispatch.due_s` is before `looks_s`.
+        looks_s: Until when the serving thread sleeps, at the most (monotonic seconds); -inf while it is awake.
         devices: Where batches lie on devices as well.
         extensions: What is built on the stream, by name (`protocol.extension`).
         read: Returns the text of a reading, for an observer that knows so many news. Called under the lock.
         news: Counts what observers are told at once, before the next reading would be due.
         refused: How many connections were dropped (`count_refused`).
+        loading_s: Seconds that the loading thread has waited for the loader; written by that thread alone.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -131,6 +133,7 @@ class Core:
         self.read: Callable[[int], str] = lambda _news: ""
         self.news = 0
         self.alarm: Callable[[], None] = lambda: None
+        self.looks_s = -math.inf
         self._batch_bytes = 0  # what the largest batch took, in whole pages
         self._reach = 0  # batches that the arena has slots for, beside those that consumers hold
         self._held: set[int] = set()  # slots that consumers hold when it stops
@@ -150,22 +153,19 @@ class Core:
         """
         with self.lock:
             try:
-                self._step(event)
+                if self.devices.busy:
+                    self.devices.note(event)
+                    self.settle()
+                for instruction in self.dispatch.step(event, time.monotonic()):
+                    self._follow(instruction)
+                if self._loader_waits and (self._abandoned or self.dispatch.wanted is not None):
+                    self.changed.notify_all()
+                due_s = self.dispatch.due_s
+                if due_s is not None and due_s < self.looks_s:
+                    self.alarm()
             except Exception:
                 self.crashed(traceback.format_exc())
                 raise
-
-    def _step(self, event: ev.Event) -> None:
-        due_s = self.dispatch.due_s
-        if self.devices.busy:
-            self.devices.note(event)
-            self.settle()
-        for instruction in self.dispatch.step(event, time.monotonic()):
-            self._follow(instruction)
-        if self._loader_waits and (self._abandoned or self.dispatch.wanted is not None):
-            self.changed.notify_all()
-        if due_s != self.dispatch.due_s is not None:
-            self.alarm()
 
     # -- what the loading thread says ----------------------------------------------------------------------
 
@@ -219,17 +219,17 @@ class Core:
                 self.slots.in_pipe = max(self.slots.in_pipe, in_pipe)
                 self.slots.delivered(placed.slot)
             self.failure = None
-            self._note_size(whole_pages(placed.values_offset + placed.values_bytes))
+            if (needs_bytes := placed.values_offset + placed.values_bytes) > self._batch_bytes:
+                self._note_size(whole_pages(needs_bytes))
             self.step(ev.BatchLoaded(run, placed))
             self.slots.refill()  # a system call for which no consumer has to wait
 
     def _note_size(self, batch_bytes: int) -> None:
-        """Have late-join window and window keep fewer batches where they have become larger."""
-        if batch_bytes > self._batch_bytes:
-            self._batch_bytes = batch_bytes
-            self._let_lag()
-            self.dispatch.keep_band(min(self.dispatch.epochs.band, max(1, BAND_BYTES // batch_bytes)))
-            self.balance(self.dispatch.balance.pacing, self.dispatch.balance.weights)
+        """Have late-join window and window keep fewer batches: they have become larger."""
+        self._batch_bytes = batch_bytes
+        self._let_lag()
+        self.dispatch.keep_band(min(self.dispatch.epochs.band, max(1, BAND_BYTES // batch_bytes)))
+        self.balance(self.dispatch.balance.pacing, self.dispatch.balance.weights)
 
     def _let_lag(self) -> None:
         """Let a trial that stops lag as far as memory goes now. Called under the lock."""
@@ -252,10 +252,6 @@ class Core:
         """Show that the loader raised, until it gives a batch again."""
         with self.lock:
             self.failure = (message, where)
-
-    def count_loading(self, seconds: float) -> None:
-        """Count time that the loading thread waited for the loader."""
-        self.loading_s += seconds
 
     # -- a stream of a cluster -----------------------------------------------------------------------------
 

@@ -130,7 +130,7 @@ class Feeder(threading.Thread):
         if drawn is not None:
             growth = self._core.growth
             weights = placed.weights if growth is None else growth.weights_of(drawn)
-            placed = placed._replace(drawn=drawn, weights=weights)
+            placed = ev.Placed(*placed[:5], drawn, weights)
         self._core.publish(self._run, placed, slots_for(self._source) if in_place else None)
         if not self.proven.is_set():
             self.proven.set()
@@ -168,7 +168,7 @@ class Feeder(threading.Thread):
                 raise LoaderFailed(f"The loader returned no batch {when}: {why}") from None
             return None
         finally:
-            self._core.count_loading(time.monotonic() - began)
+            self._core.loading_s += time.monotonic() - began
 
     def _copy(self, batch: Any) -> ev.Placed:
         """Copy a batch that came the ordinary way into a slot."""

@@ -27,7 +27,7 @@ from tsnb.stream.protocol.codec import decode
 from tsnb.stream.protocol.extension import Extension, Undoable
 from tsnb.text.printable import one_line
 
-__all__ = ["ACCEPTS", "Guard", "hear_consumer", "hear_observer"]
+__all__ = ["ACCEPTS", "OF_EACH_BATCH", "Guard", "hear_consumer", "hear_observer"]
 
 ACCEPTS = 32
 """Connections taken before those that are there already have their turn."""
@@ -233,8 +233,10 @@ class Guard:
         return [*strangers[:surplus], *late]
 
 
-_DECIDED = (ms.Take, ms.Waiting, ms.Release, ms.Leave, ms.Got, ms.Rest)
-"""Messages for the decisions alone."""
+OF_EACH_BATCH = frozenset((ms.Take, ms.Waiting, ms.Release))
+"""What a consumer says of each batch: for the decisions alone."""
+_DECIDED = (*OF_EACH_BATCH, ms.Leave, ms.Got, ms.Rest)
+"""All messages for the decisions alone."""
 
 
 def hear_observer(core: Core, session: Session, message: ms.Message) -> None:

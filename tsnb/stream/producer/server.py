@@ -22,7 +22,7 @@ from tsnb.errors import RemoteProtocolError, TsnbError
 from tsnb.machine.processes import has_gone, has_told, watch
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.producer.core import Core
-from tsnb.stream.producer.guard import ACCEPTS, Guard, hear_consumer, hear_observer
+from tsnb.stream.producer.guard import ACCEPTS, OF_EACH_BATCH, Guard, hear_consumer, hear_observer
 from tsnb.stream.producer.session import Session
 from tsnb.stream.producer.steering import Contention
 from tsnb.stream.producer.welcoming import welcome
@@ -91,6 +91,7 @@ class Server(threading.Thread):
         self._observers: dict[int, Session] = {}
         self._next_reading_s = 0.0
         self._next_tick_s = 0.0
+        self._due_s = 0.0  # when something was due last
         self._told_news = 0  # how many observers were told of
         self._contention = Contention()
         core.alarm = self.wake
@@ -101,15 +102,19 @@ class Server(threading.Thread):
 
     def wake(self) -> None:
         """Let the thread look around now. Called from any thread."""
-        with contextlib.suppress(OSError):  # full: it is awake; or closed
+        try:  # not contextlib.suppress: this may run for every batch, and that is several calls
             os.write(self._waking, b"!")
+        except OSError:  # full: it is awake; or closed
+            pass
 
     def run(self) -> None:
         """Serve until the core stops, then say goodbye and close everything."""
         try:
             while not self._core.stopping:
                 stall_timeout_s = self._stall_timeout_s()
-                for fd, _ in self._poll.poll(math.ceil(stall_timeout_s * 1000)):
+                ready = self._poll.poll(math.ceil(stall_timeout_s * 1000))
+                self._core.looks_s = -math.inf
+                for fd, _ in ready:
                     self._look_at(fd)
                 self._on_time()
             self._say_goodbye()
@@ -120,17 +125,27 @@ class Server(threading.Thread):
             self.close()
 
     def _stall_timeout_s(self) -> float:
-        """Return how long nothing needs to be looked at."""
-        sessions, due_s = self._core.sessions, self._core.dispatch.due_s
-        looks_s = [] if due_s is None else [due_s]
+        """Return how long nothing needs to be looked at; what becomes due before that wakes this thread.
+
+        While the window is full, when to look at the slowest consumer changes with each batch. So this thread sleeps no
+        longer than until it was due before: then it need not be woken for each of them.
+        """
+        core, now = self._core, time.monotonic()
+        core.looks_s = math.inf  # first: what another thread makes due after the look below wakes this one
+        until_s = now + (TICK_S if core.sessions or self._resting or core.cooling else ENTRY_S)
         if self._observers:
-            looks_s.append(self._next_reading_s)
-        if looks_s:  # what is due may be minutes away
-            return min(TICK_S, max(0.0, min(looks_s) - time.monotonic()))
-        return TICK_S if sessions or self._resting or self._core.cooling else ENTRY_S
+            until_s = min(until_s, self._next_reading_s)
+        if (due_s := core.dispatch.due_s) is not None:
+            self._due_s = due_s
+        if due_s is not None or self._due_s > now:
+            until_s = min(until_s, self._due_s)
+        core.looks_s = until_s
+        return max(0.0, until_s - now)
 
     def _look_at(self, fd: int) -> None:
-        if fd == self._wake:
+        if (session := self._core.sessions.get(fd)) is not None:
+            self._pump(session)
+        elif fd == self._wake:
             os.read(fd, 4096)
         elif fd == self._listener.fileno():
             self._accept()
@@ -141,8 +156,6 @@ class Server(threading.Thread):
             self._poll.unregister(fd)
             if session is not None and self._pump(session):
                 self._drop(session)  # its process has gone, though a child of it keeps the socket open
-        elif (session := self._core.sessions.get(fd)) is not None:
-            self._pump(session)
 
     def _accept(self) -> None:
         """Take the connections that wait, a few at a time."""
@@ -184,7 +197,7 @@ class Server(threading.Thread):
     def _pump(self, session: Session) -> bool:
         """Take in a connection's messages; return whether it is still there."""
         try:
-            if len(session.outbox):
+            if session.key in self._late and len(session.outbox):
                 with self._core.lock:
                     session.flush()  # should it have gone, there may be a goodbye to read
             for message in self._guard.messages(session):
@@ -209,7 +222,9 @@ class Server(threading.Thread):
 
     def _take(self, session: Session, message: ms.Message) -> bool:
         """Act on one message; return whether the connection goes on."""
-        if session.role in ("consumer", "leaving"):
+        if type(message) in OF_EACH_BATCH and session.role in ("consumer", "leaving"):
+            self._core.step(ev.Heard(session.key, message))
+        elif session.role in ("consumer", "leaving"):
             if isinstance(message, ms.Bye):
                 self._show_last(session)
             hear_consumer(self._core, session, message)
@@ -345,7 +360,8 @@ class Server(threading.Thread):
         if now >= self._next_entry_s:
             self._next_entry_s = now + ENTRY_S
             self._stay_to_be_found()
-        self._send_late(now)
+        if self._late or self._full or self._observers:
+            self._send_late(now)
 
     def _stay_to_be_found(self) -> None:
         """Put the registry's entry back, and the socket where that is a file: cleaners and logouts remove both."""

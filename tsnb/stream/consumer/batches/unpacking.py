@@ -18,7 +18,6 @@ from tsnb.errors import BatchNotShareable, RemoteProtocolError
 from tsnb.stream.consumer.batches.device import DeviceShare, device_access
 from tsnb.stream.consumer.batches.leaves import array_on, arrays, make
 from tsnb.stream.memory.arena import Arena
-from tsnb.stream.memory.leases import lease
 from tsnb.stream.memory.own_pages import OwnPages
 from tsnb.stream.memory.scratch import ScratchPool
 from tsnb.stream.protocol import messages as ms
@@ -218,7 +217,7 @@ class Unpacker:
         """
         over = self._leased(batch, layout)
         there = None
-        if self._on_device is not None and self._on_device.has(batch.lease):
+        if batch.place is not None and self._on_device is not None and self._on_device.has(batch.lease):
             # before the leases are counted: it ends those whose kernels are over
             there = self._on_device.view(batch.lease, layout.array_bytes, over)
         self.crowded = len(self._leases) > self._hold and len(self.held) > self._hold
@@ -229,7 +228,11 @@ class Unpacker:
             values = self._values(over, batch) if layout.has_values else []
             if copied:
                 over = self._copy(over, layout.array_bytes)
-            delivered = Delivered(layout, _leaves(layout, over, values, there), batch.rows, shared=not copied)
+            if there is None and not layout.has_values:
+                leaves = arrays(layout.arrays, over)
+            else:
+                leaves = _leaves(layout, over, values, there)
+            delivered = Delivered(layout, leaves, batch.rows, shared=not copied)
         except (ValueError, TypeError, RuntimeError, OverflowError) as error:
             # values that are not those of the tree; text that is not UTF-8
             raise RemoteProtocolError(f"a batch that does not fit its layout: {error}"[:300]) from None
@@ -246,8 +249,7 @@ class Unpacker:
             raise RemoteProtocolError("a batch that reaches past its slot")
         if self._own.slots and batch.slot in self._own.slots:
             self._own.share(batch.slot)
-        start = arena.offset_of(batch.slot)
-        over = lease(arena.buffer, start, arena.slot_bytes, partial(self._let_go, batch.lease))
+        over = arena.lease(batch.slot, partial(self._let_go, batch.lease))
         self._leases[batch.lease] = weakref.ref(over)
         return over
 

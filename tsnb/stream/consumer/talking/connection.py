@@ -31,6 +31,7 @@ from tsnb.errors import (
 from tsnb.machine.processes import has_gone, is_ending, is_stopped, watch
 from tsnb.stream.consumer.batches.device import device_access
 from tsnb.stream.consumer.batches.unpacking import Unpacker
+from tsnb.stream.consumer.counts import TAKE_ALL
 from tsnb.stream.consumer.options import Options
 from tsnb.stream.consumer.talking.standstill import Standstill
 from tsnb.stream.memory.arena import Arena
@@ -56,6 +57,8 @@ ENDING_S = 0.5
 """How long to wait for the end of a process that has closed its socket, where the system does not announce it."""
 RETRY_S = 0.5
 """While it waits, a consumer looks this often whether it was closed by another thread, and sends what found no room."""
+
+_TAKE_ALL = encode(TAKE_ALL)
 
 
 class Connection:
@@ -193,7 +196,7 @@ class Connection:
         To a producer that has gone, nothing is sent: the next `poll` or `wait` says how it went.
         """
         try:
-            self._outbox.post(encode(message))
+            self._outbox.post(_TAKE_ALL if message is TAKE_ALL else encode(message))
         except ChannelClosed:
             pass
 

@@ -274,11 +274,6 @@ class Line:
         for extension in self._extensions.values():
             extension.parted()
 
-    def _look_ahead(self) -> None:
-        alone = self.session.options.world_size < 2
-        for early in self.connection.look_ahead(pauses=alone):
-            self.say(*self.session.hear_early(early).say)
-
     def hold(self) -> None:
         """Before a batch is given: tell what was logged, and wait while it is paused.
 
@@ -288,7 +283,8 @@ class Line:
         """
         self.tell_metrics()
         self.look_s = time.monotonic() + LOOK_S
-        self._look_ahead()
+        for early in self.connection.look_ahead(pauses=self.session.options.world_size < 2):
+            self.say(*self.session.hear_early(early).say)
         if self.session.paused:
             self._stand_still()
 
@@ -320,7 +316,8 @@ class Line:
 
     def _with_ranks(self) -> ms.Message | None:
         """Return the next message that has come for a rank of a group."""
-        self._look_ahead()
+        for early in self.connection.look_ahead():
+            self.say(*self.session.hear_early(early).say)
         self.session.require_ranks()
         return self.connection.poll()
 

@@ -119,7 +119,14 @@ class Drift:
     @property
     def ahead(self) -> int:
         """Batches between the newest one and the slowest consumer that is waited for."""
-        return self._epochs.end - self._slowest_taken()
+        positions, end = (self._remembered or self._found()), self._epochs.end
+        lowest = end if positions.taken.lowest is None else positions.taken.lowest
+        if not positions.others:
+            return end - lowest
+        places = self._expected(positions.others)
+        if positions.taken.lowest is not None:
+            places.append(lowest)
+        return end - min(places, default=end)
 
     @property
     def fill(self) -> int:
@@ -320,14 +327,6 @@ class Drift:
             return None
         place = epoch.index(member.position)
         return self._epochs.end if epoch.complete and place == epoch.end else place
-
-    def _slowest_taken(self) -> int:
-        positions = self._remembered or self._found()
-        lowest = positions.taken.lowest
-        if not positions.others:
-            return self._epochs.end if lowest is None else lowest
-        places = [*self._expected(positions.others), *([] if lowest is None else [lowest])]
-        return min(places, default=self._epochs.end)
 
     def _expected(self, others: Iterable[Member]) -> list[int]:
         """Return where those that take no epoch are waited for."""

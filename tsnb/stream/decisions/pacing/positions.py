@@ -32,14 +32,15 @@ class IndexCounts:
             self.lowest = index
 
     def move(self, before: int, after: int) -> None:
-        """Note that one consumer went on from one index to a later one."""
-        if before == after:
-            return
-        self.add(after)
-        self._counts[before] -= 1
-        if not self._counts[before]:
-            del self._counts[before]
-            while self.lowest not in self._counts:
+        """Note that one consumer went on from one index to another one."""
+        counts = self._counts  # several times a batch: without a call
+        counts[after] = counts.get(after, 0) + 1
+        if self.lowest is None or after < self.lowest:
+            self.lowest = after
+        counts[before] -= 1
+        if not counts[before]:
+            del counts[before]
+            while self.lowest not in counts:
                 self.lowest = before = before + 1
 
 
@@ -102,8 +103,11 @@ class Positions:
             cursor: Its `cursor` before.
             stood: Its `stood` before.
         """
-        now_taken = member.taken
-        self.taken.move(taken, now_taken)
-        self.front = max(self.front or 0, now_taken)
-        self.cursors.move(cursor, member.cursor)
-        self.counted.move(taken + stood, now_taken + member.stood)
+        now_taken, counted = member.taken, taken + stood
+        if now_taken != taken:
+            self.taken.move(taken, now_taken)
+            self.front = max(self.front or 0, now_taken)
+        if member.cursor != cursor:
+            self.cursors.move(cursor, member.cursor)
+        if (now_counted := now_taken + member.stood) != counted:
+            self.counted.move(counted, now_counted)
