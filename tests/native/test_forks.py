@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import tsnb
+from tsnb.native import forks
 
 SCRIPT = """
 import os, signal, sys, threading, time
@@ -51,3 +57,18 @@ def test_an_interrupt_of_what_is_done_at_a_fork_comes_after_it(where: str) -> No
     )
     assert ran.stdout.splitlines() == ["interrupted ['before', 'after']"] * 10, ran.stderr
     assert "ignored" not in ran.stderr
+
+
+def test_the_note_on_forks_and_exits_names_every_module_that_does_something_then() -> None:
+    """Whoever looks for what happens at a fork, or at the end of a process, finds all of it in one place."""
+    told = (ast.get_docstring(ast.parse(Path(forks.__file__).read_text(encoding="utf-8"))) or "").split(
+        "NOTE."
+    )[1]
+    package = Path(tsnb.__file__).parent
+    acting = re.compile(r"^[ @]*(os\.register_at_fork|atexit\.register)\b", re.MULTILINE)
+    missing = []
+    for path in sorted(package.rglob("*.py")):
+        module = ".".join(path.relative_to(package).with_suffix("").parts)
+        if path != Path(forks.__file__) and acting.search(path.read_text(encoding="utf-8")):
+            missing += [module] if f"`{module}`" not in told else []
+    assert not missing, f"the note in tsnb/native/forks.py does not name {missing}"

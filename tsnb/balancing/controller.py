@@ -94,7 +94,7 @@ class Alone:
             self._fd = -1
 
 
-os.register_at_fork(after_in_child=_here.clear)  # locks of this kind stay with the parent
+os.register_at_fork(after_in_child=_here.clear)  # `native.forks`, 1: locks of this kind stay with the parent
 
 TICK_S = 2.0
 TIMING = Timing()

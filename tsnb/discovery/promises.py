@@ -32,7 +32,7 @@ _held: set[int] = set()
 
 
 def _let_go_of_parents() -> None:
-    """A forked child has no part in its parent's locks: they would outlive the parent."""
+    """A forked child has no part in its parent's locks (`native.forks`, 1)."""
     while _held:
         os.close(_held.pop())
 

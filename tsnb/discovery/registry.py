@@ -89,7 +89,7 @@ _held: dict[tuple[str, str], int] = {}
 
 
 def _let_go_of_parents() -> None:
-    """A forked child has no part in its parent's locks: they would outlive the parent."""
+    """A forked child has no part in its parent's locks (`native.forks`, 1)."""
     while _held:
         with contextlib.suppress(OSError):
             os.close(_held.popitem()[1])

@@ -312,7 +312,7 @@ class LiveValues:
         return json.dumps(told, default=repr), kind, error
 
     def branch(self) -> None:
-        """Go on in a forked child: a thread of the parent's may have held the lock."""
+        """Go on in a forked child (`native.forks`, 3)."""
         self._changing = threading.Lock()
 
     def settle(self) -> None:

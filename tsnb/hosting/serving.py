@@ -50,7 +50,7 @@ COMPARING_S = 1.0
 
 producer_kernels: dict[str, ProducerKernel] = {}
 """Those that this process has started, by name; the last one of each name."""
-os.register_at_fork(after_in_child=producer_kernels.clear)  # they are the parent's
+os.register_at_fork(after_in_child=producer_kernels.clear)  # `native.forks`, 2
 
 
 def serve_loader(

@@ -1,9 +1,39 @@
-"""An interrupt that comes while the process forks is raised after that: Python would print and drop it.
+"""What a fork and the end of a process must not leave behind, told in one place. Other modules name a number of this.
 
-What is to be done before and after a fork (`os.register_at_fork`) is called from compiled code, and an exception that
-comes out of it is printed, an interrupt's (Ctrl-C) too: the user has pressed stop, and nothing happens. What it met is
-cut short besides, with locks taken and never given back. So from before the first of these calls until after the last
-one an interrupt is only noted. That is why `guard` comes late: what was registered last is called first before a fork.
+NOTE. A forked child is a DataLoader's worker, a clone of a trial, a kernel of the fork server, or the user's own. It
+has the memory of its parent, and one thread. So at a fork:
+
+1. The child has no part in what its parent holds open. Channels and locks of files are closed in it, else they would
+   outlive the parent: `stream.transport.sockets`, `discovery.registry`, `discovery.promises`, `native.sweeping`,
+   `balancing.controller`. SQLite's files are closed before the fork, since it copies wrong locks: `records.database`.
+2. What the parent has attached, serves, watches or trains is not the child's: `stream.consumer.attaching`,
+   `stream.consumer.attachment`, `serving.stream`, `hosting.serving`, `telemetry.watching`, `sweeps.sweep`,
+   `experiments.overview.board`, `experiments.in_kernel.kept_state`, `duels.result`. A clone attaches anew at the same
+   place.
+3. A thread that holds a lock is not in the child, nor is one that does work for others. Locks are new there
+   (`free_in_child`), and so is what was being done: `native.frames`, `text.foreign`, `stream.loader.collate`,
+   `stream.loader.queues`, `experiments.live_values`, `telemetry.metrics`, `records.notices`, `records.commits`.
+   What was looked up for one process is looked up again: `machine.owners`.
+4. Batches that the parent holds stay as they are in the child, though the parent's slots are written anew. They get
+   pages of their own before the fork: `stream.memory.own_pages`. So does an offloaded model: `spilling.pages`.
+5. A worker must not keep open what another thread opens for a program that it starts: `stream.loader.workers`.
+6. An interrupt is noted until the fork is over, and raised then: `guard`, below.
+
+At the end of a process:
+
+7. Who serves tells its consumers first, and only then leaves a cluster: `serving.stream`, `cluster.offer`. A hub ends
+   its kernels: `kernels.hub`. Records and calls of `notify` are written out: `records.database`, `records.notices`.
+8. After SIGKILL nothing of this runs. The system closes sockets, locks and memory without a name. Workers and kernels
+   end with the thread that started them: `native.ties`. What has a name is swept by the next process
+   (`native.sweeping`).
+9. A child that is forked to do one thing ends by `os._exit`, without what its parent registered for its own end.
+10. What ends with an object (`native.endings`) does nothing once the interpreter is ending.
+
+An interrupt that comes while the process forks is raised after that: Python would print and drop it. What is to be done
+before and after a fork (`os.register_at_fork`) is called from compiled code, and an exception that comes out of it is
+printed, an interrupt's (Ctrl-C) too: the user has pressed stop, and nothing happens. What it met is cut short besides,
+with locks taken and never given back. So from before the first of these calls until after the last one an interrupt is
+only noted. That is why `guard` comes late: what was registered last is called first before a fork.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ _looks = False
 
 
 def _after_fork_in_child() -> None:
-    """Begin anew: the thread that looks is not in the child."""
+    """Begin anew (`native.forks`, 3): the thread that looks is not in the child."""
     global _waiting, _lock, _looks
     _waiting, _lock, _looks = {}, threading.Lock(), False
 

@@ -69,7 +69,7 @@ _thread: threading.Thread | None = None
 
 
 def _after_fork_in_child() -> None:
-    """Begin anew: the thread that calls is not in the child, and what waits for it is the parent's."""
+    """Begin anew (`native.forks`, 3): what waits for the thread that calls is the parent's."""
     global _lock, _waiting, _thread
     _lock, _waiting, _thread = threading.Lock(), queue.Queue(), None
 

@@ -290,7 +290,7 @@ class Producer(Bound):
         return f"<tsnb producer {self.name!r}: {state}>"
 
 
-os.register_at_fork(after_in_child=_serving.clear)
+os.register_at_fork(after_in_child=_serving.clear)  # `native.forks`, 2
 
 
 @atexit.register

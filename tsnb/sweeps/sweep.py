@@ -468,7 +468,7 @@ def _short(value: Any) -> str:
 
 
 _sweeps: dict[str, Sweep] = {}
-os.register_at_fork(after_in_child=_sweeps.clear)  # they are the parent's, as their trials are
+os.register_at_fork(after_in_child=_sweeps.clear)  # `native.forks`, 2
 
 
 def enter(made: Sweep) -> None:

@@ -272,7 +272,7 @@ def _tell_unheard() -> None:
 def _leave_listeners() -> None:
     """Drop the listeners in a forked child, whose threads are in the parent, and the parent's numbers."""
     global _lock, _unheard
-    _lock = threading.Lock()  # a thread that logged at the moment of the fork will never give it back
+    _lock = threading.Lock()  # `native.forks`, 3
     _unheard = bool(_listeners)
     _listeners.clear()
     _keepers.clear()

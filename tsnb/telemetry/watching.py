@@ -71,7 +71,7 @@ judges: list[Callable[[Collection[str]], Iterable[str]]] = []
 
 _watches: dict[str, Watch] = {}
 _lock = free_in_child(threading.Lock())
-os.register_at_fork(after_in_child=_watches.clear)  # the threads that follow them are the parent's
+os.register_at_fork(after_in_child=_watches.clear)  # `native.forks`, 2
 
 
 class Viewer(Protocol):

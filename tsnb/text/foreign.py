@@ -42,7 +42,7 @@ _building = threading.Lock()
 
 def _after_fork_in_child() -> None:
     global _building
-    _building = threading.Lock()  # a thread that held it at the moment of the fork is not there
+    _building = threading.Lock()  # `native.forks`, 3
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

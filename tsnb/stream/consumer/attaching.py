@@ -411,7 +411,7 @@ def _own_name() -> str:
     return f"{word or 'python'}-{os.getpid()}"
 
 
-os.register_at_fork(after_in_child=_consumers.clear)  # a child has no connection of its parent's
+os.register_at_fork(after_in_child=_consumers.clear)  # `native.forks`, 2
 os.register_at_fork(after_in_child=_totals.forked)
 
 

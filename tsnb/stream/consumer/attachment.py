@@ -737,4 +737,4 @@ class Attachment(Bound):
             )
 
 
-os.register_at_fork(after_in_child=_made.clear)  # they are the parent's
+os.register_at_fork(after_in_child=_made.clear)  # `native.forks`, 2

@@ -154,7 +154,7 @@ class Totals:
         """Held while a consumer goes from the open ones to the closed ones: so each counts once."""
 
     def forked(self) -> None:
-        """This process is a fork: another thread may have held the lock. What was taken before counts in a clone."""
+        """This process is a fork (`native.forks`, 3). What was taken before counts in a clone."""
         self.changing = threading.RLock()
         if self._attached is not None:  # a fork's CPU seconds begin with it
             self._attached = CpuTime(time.time(), 0.0)

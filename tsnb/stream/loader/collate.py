@@ -245,7 +245,7 @@ class _Stacking:
                 functions[torch.Tensor] = self._found
 
     def reset(self) -> None:
-        """Forget the threads of the parent: this process was forked, perhaps in the middle of one's batch."""
+        """Forget the threads of the parent (`native.forks`, 3)."""
         self._lock, self._threads = threading.Lock(), 0
         if torch_collate.default_collate_fn_map[torch.Tensor] is _stack_tensors:
             torch_collate.default_collate_fn_map[torch.Tensor] = self._found

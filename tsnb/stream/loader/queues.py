@@ -92,7 +92,7 @@ def ordinary(why: str) -> str:
 
 
 class _Process:
-    """This process, by identity: a fork is another one."""
+    """This process, by identity: a fork is another one (`native.forks`, 3)."""
 
     here = object()
 

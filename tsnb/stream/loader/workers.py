@@ -1,6 +1,6 @@
 """What a loader's worker processes need beside the loader: an end with the producer, and objects that arrive.
 
-Workers are forked by one thread while others go on: some things must not come along. A program that another thread
+Workers are forked by one thread while others go on (`native.forks`, 5). A program that another thread
 starts at that moment has pipes open in this process for some milliseconds. A worker that is forked meanwhile would keep
 them open, and whoever waits for their end would wait for the worker's: `subprocess.run`, in the user's own code or
 ours, stood still for an epoch or for ever. So a fork waits for programs that are being started, and a pipe that was

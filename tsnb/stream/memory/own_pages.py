@@ -1,5 +1,7 @@
 """A process's own pages under the slots that it holds when it forks: its children keep the batches they inherit.
 
+This is the fourth point of the note in `native.forks`.
+
 A forked child has the parent's views, and no lease: once the parent lets go of a batch, the slot is written anew, and
 the child would read another batch under its hands. So *before* a fork, while the leases are held and nothing can
 change, each slot that is held gets pages of this process's own, with the same bytes at the same addresses: every
@@ -177,7 +179,7 @@ def _keep_all() -> None:
 
 def _before_fork() -> None:
     if len(_holders):
-        ending(_keep_all)()  # Python drops an interrupt in here, as in a finalizer
+        ending(_keep_all)()  # `native.forks`, 6
 
 
 def _after_fork_in_child() -> None:

@@ -85,7 +85,7 @@ class HasSocket:
 
 
 def private_to_this_process() -> None:
-    """Close every channel in a forked child; runs automatically after each `os.fork`."""
+    """Close every channel in a forked child (`native.forks`, 1)."""
     for held in list(_open):
         held.abandon()
 

@@ -192,7 +192,7 @@ class StreamChannel(HasSocket):
     def abandon(self) -> None:
         """Let go of the descriptors without ending the connection: it belongs to the parent process."""
         self._raw.close()  # first: buffered bytes must not reach another file of the same number
-        self._reading = threading.RLock()  # another thread of the parent may have held it at the fork
+        self._reading = threading.RLock()  # `native.forks`, 3
         super().abandon()
         while self._fds:
             os.close(self._fds.pop())
