@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.consumer.played import LONG_S, End, Played, played, until
@@ -26,8 +27,11 @@ from tsnb.stream.consumer.options import Options
 from tsnb.stream.consumer.talking import connection as connections
 from tsnb.stream.consumer.talking.connection import Connection
 from tsnb.stream.consumer.talking.waits import connect_to_successor
+from tsnb.stream.decisions import events as ev
 from tsnb.stream.memory.scratch import ScratchPool
+from tsnb.stream.producer.session import Session
 from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.codec import decode
 
 GONE = ms.RankGone(1, 0, 2)
 
@@ -320,3 +324,37 @@ def test_an_interrupt_of_a_wait_finds_it_idle(producer: Played) -> None:
     connection.poll()
     assert not connection.idle
     nothing_of(connection, producer.end())
+
+
+def test_indices_and_weights_that_need_a_packet_each_are_told_of_one_batch(producer: Played) -> None:
+    """Both together come in one, which is what nearly all batches have."""
+    connection = connect(producer.entry)
+    end = producer.end()
+    heard: list[bytes] = []
+    for lease, rows in ((1, 4), (2, 20_000)):
+        session = Session(lease, SentTo(heard), tells_rows=True)  # type: ignore[arg-type]
+        weights = np.full(rows, 0.5, "<f4").tobytes()
+        session.grant(ev.Granted(0, lease, 0, 0, ev.Placed(0, b"", rows, 0, 0, range(rows), weights)))
+        told = [message for message in map(decode, heard) if isinstance(message, ms.Drawn)]
+        heard.clear()
+        assert len(told) == (1 if rows == 4 else 2)
+        for message in told:
+            end.tell(message)
+            connection.channel.wait(LONG_S)
+            assert connection.poll() is None
+        assert connection.drawn == ms.Drawn(lease, np.arange(rows, dtype="<u4").tobytes(), weights)
+    nothing_of(connection, end)
+
+
+class SentTo:
+    """A channel's sending half: keeps what is sent."""
+
+    pending = False
+
+    def __init__(self, heard: list[bytes]) -> None:
+        self.heard = heard
+
+    def send(self, packet: bytes) -> bool:
+        """Keep a packet."""
+        self.heard.append(packet)
+        return True

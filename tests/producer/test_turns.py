@@ -21,6 +21,7 @@ from tsnb.stream.decisions.pacing.drift import Drift
 from tsnb.stream.producer.limits import no_room_for_turns
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import decode, encode
+from tsnb.stream.protocol.extension import READINGS
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 MIB = 1 << 20
@@ -236,9 +237,9 @@ def test_a_reading_of_as_many_consumers_as_a_stream_takes_fits_into_a_packet(
     made = StreamReading(
         1.0, "s", 1, "serving", 1, 1, 1, 8, 0, 1, 0.1, 0.1, 1, 1, 1, 1, 1, 1, 1, consumers=those
     )
-    message = decode(encode(ms.Reading(reading_in_letters(made))))
-    assert isinstance(message, ms.Reading)
-    told = StreamReading.from_json(message.text)
+    message = decode(encode(ms.Extended(READINGS, reading_in_letters(made).encode())))
+    assert isinstance(message, ms.Extended)
+    told = StreamReading.from_json(message.payload.decode())
     assert [c.name for c in told.consumers] == [c.name for c in those]
     assert (told == made) is (numbers == 2)
 

@@ -34,6 +34,7 @@ from tsnb.stream.consumer.losses import Losses
 from tsnb.stream.memory.arena import HEADER_BYTES, Arena, header_of
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import encode
+from tsnb.stream.protocol.extension import READINGS
 from tsnb.stream.protocol.layout import ArrayLeaf, Layout
 from tsnb.stream.transport.channel import ChannelClosed
 from tsnb.stream.transport.local import listen
@@ -86,7 +87,7 @@ SAID_BY_OTHERS: list[ms.Message] = [
     ms.LayoutTold(0, b"[]"),
     ms.Batch(0, 0, 0, 0, 8, 1, 0, 0),
     ms.Drawn(1, b"\1\0\0\0"),
-    ms.Weighted(1, b"\0\0\x80?"),
+    ms.Drawn(1, b"", b"\0\0\x80?"),
     ms.Extended("rounds", pack(Losses(b"\1\0\0\0", b"\0\0\x80?"))),
     ms.EpochStarted(1, 0, 0),
     ms.EpochEnded(0, 4),
@@ -95,7 +96,7 @@ SAID_BY_OTHERS: list[ms.Message] = [
     ms.RankGone(0, 0, 0),
     ms.Steered("stop"),
     ms.Stopping("no"),
-    ms.Reading("{}"),
+    ms.Extended(READINGS, b"{}"),
 ]
 
 

@@ -26,6 +26,7 @@ from tsnb.native.memfd import portable
 from tsnb.stream.producer.guard import BURST, HELLO_S, MAX_OBSERVERS, MAX_STRANGERS
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import decode, encode
+from tsnb.stream.protocol.extension import READINGS
 from tsnb.stream.transport.channel import ChannelClosed
 from tsnb.telemetry.metrics import LONGEST_NAME
 from tsnb.telemetry.observer import Observer, status
@@ -201,7 +202,14 @@ def test_malformed_and_misplaced_messages_are_counted_and_end_the_connection(
             channel.send(packet)
             assert drained(channel), packet[:40]
     far = [encode(ms.Ask(1, 2**32 - 1)), encode(ms.Ask(1, 0, 2**32 - 1, True))]
-    for later in (encode(ours), encode(ms.StopProducer()), encode(ms.Reading("{}")), b"", b"\x63", *far):
+    for later in (
+        encode(ours),
+        encode(ms.StopProducer()),
+        encode(ms.Extended(READINGS, b"{}")),
+        b"",
+        b"\x63",
+        *far,
+    ):
         channel = attached("odd")
         with closing([channel]):
             channel.send(later or b"\0")

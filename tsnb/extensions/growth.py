@@ -312,7 +312,7 @@ class Growth:
         return hard(losses, selection.size(samples, self.log.given), self.log.seed, epoch)
 
     def weights_of(self, samples: Sequence[int]) -> bytes:
-        """Return the weights of a batch's samples, as `protocol.messages.Weighted`; empty where all are 1.
+        """Return the weights of a batch's samples, as `protocol.messages.Drawn`; empty where all are 1.
 
         Args:
             samples: Of the epoch that was begun last.

@@ -17,6 +17,7 @@ from tsnb.errors import JoinRefused, ProducerGone, RemoteProtocolError, TsnbErro
 from tsnb.machine.processes import is_stopped
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import decode, encode
+from tsnb.stream.protocol.extension import READINGS
 from tsnb.stream.transport.channel import ChannelClosed
 from tsnb.stream.transport.local import connect
 from tsnb.telemetry.readings import StreamReading
@@ -136,8 +137,8 @@ class Observer:
                 raise self._gone() from None
             if packet is not None:
                 message = decode(packet)
-                if isinstance(message, ms.Reading):
-                    return _read(message.text)
+                if isinstance(message, ms.Extended) and message.name == READINGS:
+                    return _read(message.payload)
                 if isinstance(message, ms.Stopping):
                     self.successor_s = message.reconnect_s
                     raise self._gone()
@@ -303,9 +304,9 @@ class Observer:
         return ProducerGone(f"The stream {self.entry.name!r} ({self.entry.whose_pid}) has ended.")
 
 
-def _read(text: str) -> StreamReading:
+def _read(payload: bytes) -> StreamReading:
     try:
-        return StreamReading.from_json(text)
+        return StreamReading.from_json(payload.decode())
     except ValueError as error:
         raise RemoteProtocolError(str(error)) from None
 

@@ -44,7 +44,7 @@ class Given(NamedTuple):
     drawn: bytes
     """The index of each row's sample, as `protocol.messages.Drawn`; empty: it is not known."""
     weights: bytes = b""
-    """The weight of each, as `protocol.messages.Weighted`; empty: all are 1."""
+    """The weight of each, as `protocol.messages.Drawn`; empty: all are 1."""
 
     @property
     def rows(self) -> int:

@@ -51,7 +51,7 @@ class Placed(NamedTuple):
     drawn: Sequence[Any] | None = None
     """What the sampler gave for its rows: indices of the dataset, where a source can tell."""
     weights: bytes = b""
-    """The weight of each of them, as `protocol.messages.Weighted`; empty: all are 1."""
+    """The weight of each of them, as `protocol.messages.Drawn`; empty: all are 1."""
 
 
 # -- events: from the connections ---------------------------------------------------------------------------

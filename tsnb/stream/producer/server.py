@@ -28,6 +28,7 @@ from tsnb.stream.producer.steering import Contention
 from tsnb.stream.producer.welcoming import welcome
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import encode
+from tsnb.stream.protocol.extension import READINGS
 from tsnb.stream.transport.channel import Channel, ChannelClosed
 from tsnb.stream.transport.local import is_path, listen
 from tsnb.stream.transport.sockets import OutOfDescriptors
@@ -412,7 +413,7 @@ class Server(threading.Thread):
             texts[since] = self._core.read(since), self._core.news  # to read may make news
         for observer in observers:
             text, observer.knows_news = texts[observer.knows_news]
-            observer.send(ms.Reading(text))
+            observer.tell(READINGS, text.encode("utf-8", "replace"))
 
     def _wait_for_room(self, keys: list[int]) -> None:
         """Be woken when these connections have room, and no others: a stream takes a large packet in many parts."""

@@ -20,6 +20,8 @@ __all__ = ["Session", "indices_of"]
 
 MAX_DRAWN = 30_000
 """Rows of a batch that can tell which samples they are: as many indices as go into a packet."""
+WORD_BYTES = 4
+"""Of an index, and of a weight."""
 
 
 @dataclass
@@ -99,9 +101,11 @@ class Session:
         if new:
             self.send(ms.LayoutTold(number, placed.layout))
         if self.tells_rows:
-            self.send(ms.Drawn(granted.lease, indices_of(placed.drawn)))
-        if self.tells_rows and placed.weights:
-            self.send(ms.Weighted(granted.lease, placed.weights))
+            indices, weights = indices_of(placed.drawn), placed.weights
+            apart = len(indices) + len(weights) > MAX_DRAWN * WORD_BYTES
+            self.send(ms.Drawn(granted.lease, indices, b"" if apart else weights))
+            if apart:
+                self.send(ms.Drawn(granted.lease, b"", weights))
         self.send(
             ms.Batch(
                 number,

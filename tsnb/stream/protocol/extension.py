@@ -33,7 +33,10 @@ from typing import Any, ClassVar, Protocol
 
 from tsnb.errors import RemoteProtocolError
 
-__all__ = ["Extension", "ProducerRemote", "Remote", "Undoable", "by_name", "overriding"]
+__all__ = ["READINGS", "Extension", "ProducerRemote", "Remote", "Undoable", "by_name", "overriding"]
+
+READINGS = "readings"
+"""By this name a producer sends observers its readings: one `telemetry.StreamReading` each, as JSON."""
 
 
 class Undoable(Exception):  # an answer to whoever asked, not an error of the stream

@@ -1,10 +1,10 @@
 """The messages between producer, consumers and observers. `protocol.codec` turns them into bytes.
 
 consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Got  Rest  Progress  Device  Extended  Bye
-producer -> consumer   Welcome  Refused  LayoutTold  Batch  Drawn  Weighted  EpochStarted  NotJoined  EpochEnded
+producer -> consumer   Welcome  Refused  LayoutTold  Batch  Drawn  EpochStarted  NotJoined  EpochEnded
                        Parked  HeldUp  RankGone  Device  Steered  Extended  Stopping
 observer -> producer   Hello  StopProducer  Steer  Extended
-producer -> observer   Welcome  Refused  Reading  Extended  Stopping
+producer -> observer   Welcome  Refused  Extended  Stopping
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ __all__ = [
     "Parked",
     "Progress",
     "RankGone",
-    "Reading",
     "Refused",
     "Release",
     "Rest",
@@ -61,11 +60,10 @@ __all__ = [
     "Take",
     "Waiting",
     "Wants",
-    "Weighted",
     "Welcome",
 ]
 
-PROTOCOL = 34
+PROTOCOL = 35
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -303,26 +301,21 @@ class Device(Sent, frozen=True, tag=30):
 
 
 class Drawn(Sent, frozen=True, tag=10):
-    """Comes before a Batch, for a consumer that takes a part of the samples, and of a data set that grows."""
+    """Comes before a Batch, for a consumer that takes a part of the samples, and of a data set that grows.
+
+    It comes in two where the weights do not fit into one packet with the indices: those second.
+    """
 
     lease: Count
     """The batch's."""
     indices: bytes
     """For each row the index of its sample in the loader's dataset, as little-endian uint32; empty: it is not known."""
+    weights: bytes = b""
+    """For each row its weight, as little-endian float32, of a round in which some samples were likelier than others;
+    empty: all are 1."""
 
     def __post_init__(self) -> None:
         whole_words(self.indices)
-
-
-class Weighted(Sent, frozen=True, tag=11):
-    """Comes before a Batch of a round in which some samples were likelier than others."""
-
-    lease: Count
-    """The batch's."""
-    weights: bytes
-    """For each row its weight, as little-endian float32."""
-
-    def __post_init__(self) -> None:
         whole_words(self.weights)
 
 
@@ -429,12 +422,6 @@ class Extended(Sent, frozen=True, tag=12):
     """In the extension's own words."""
 
 
-class Reading(Sent, frozen=True, tag=17):
-    """One `telemetry.StreamReading` as JSON, for observers."""
-
-    text: Json
-
-
 Message = (
     Hello
     | Wants
@@ -455,7 +442,6 @@ Message = (
     | Batch
     | Device
     | Drawn
-    | Weighted
     | EpochStarted
     | NotJoined
     | EpochEnded
@@ -465,5 +451,4 @@ Message = (
     | RankGone
     | Steered
     | Stopping
-    | Reading
 )

@@ -39,7 +39,7 @@ class Delivered:
         memory: The slot's memory, without keeping it; None where the leaves lie elsewhere.
         private: Whether this consumer wants to write: numpy arrays are read-only else.
         drawn: For each row the index of its sample, as `protocol.messages.Drawn`; empty where it is not known.
-        weights: For each row its weight, as `protocol.messages.Weighted`; empty where all are 1.
+        weights: For each row its weight, as `protocol.messages.Drawn`; empty where all are 1.
     """
 
     __slots__ = ("drawn", "layout", "leaves", "memory", "private", "rows", "seq", "shared", "weights")

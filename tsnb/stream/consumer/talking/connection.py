@@ -108,7 +108,6 @@ class Connection:
         self._inputs = options.inputs
         self.layouts = LayoutReader()
         self.drawn: ms.Drawn | None = None
-        self.weighted: ms.Weighted | None = None
         """Which samples the batch holds that comes next."""
         self._retired = False
         self.idle = False
@@ -256,9 +255,10 @@ class Connection:
             layout = Layout.decode(message.layout)
             self.layouts.learn(message.number, layout if self._inputs else narrowed(layout))
         elif isinstance(message, ms.Drawn):
+            first = self.drawn
+            if first is not None and first.lease == message.lease:  # it came in two
+                message = ms.Drawn(message.lease, first.indices, message.weights)
             self.drawn = message
-        elif isinstance(message, ms.Weighted):
-            self.weighted = message
         elif isinstance(message, ms.Welcome):
             self.welcome = message
         elif isinstance(message, ms.Device):

@@ -415,9 +415,7 @@ class Line:
         self.batches += 1
         connection.batches += 1
         if (drawn := connection.drawn) is not None and drawn.lease == batch.lease:
-            delivered.drawn = drawn.indices
-        if (weighted := connection.weighted) is not None and weighted.lease == batch.lease:
-            delivered.weights = weighted.weights
+            delivered.drawn, delivered.weights = drawn.indices, drawn.weights
         if refusal := connection.on_device.refusal:
             self.notices.device_refused(refusal)
         if unpacker.crowded and not self.session.options.private:
