@@ -8,6 +8,7 @@ for annotations alone (under TYPE_CHECKING) keeps to the layers, but makes no cy
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -288,3 +289,22 @@ def test_a_public_class_name_means_one_thing() -> None:
                 where.setdefault(node.name, []).append(module)
     twice = {name: modules for name, modules in where.items() if len(modules) > 1}
     assert not twice, f"another name for all but one of each: {twice}"
+
+
+def test_the_pictures_of_the_layers_are_those_that_are_checked() -> None:
+    """docs/architecture.md shows the layers that import-linter knows, of the package and of the stream."""
+    root = PACKAGE.parent
+    rules = (root / "pyproject.toml").read_text(encoding="utf-8")
+    checked = map(ast.literal_eval, re.findall(r"^layers = (\[.*?^\])", rules, re.DOTALL | re.MULTILINE))
+    text = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
+    pictures = re.findall(r"a picture of the layers -->\n```\n(.*?)```", text, re.DOTALL)
+    for picture, layers in zip(pictures, checked, strict=True):
+        shown: list[list[str]] = []
+        for line in picture.splitlines():
+            names = [name.strip() for name in line[:27].split("|") if name.strip()]
+            if line.startswith(" "):
+                shown[-1] += names
+            else:
+                shown.append(names)
+        known = [[name.strip() for name in layer.split("|")] for layer in layers]
+        assert shown == [names for names in known if names != ["__main__"]]
