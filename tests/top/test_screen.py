@@ -14,6 +14,7 @@ from tests.panel.streams import Stream, Trial, three_models
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.telemetry.readings import CacheReading, GpuReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.shown.view import StreamView
+from tsnb.telemetry.shown.view_text import as_text
 from tsnb.telemetry.shown.words import count
 from tsnb.top.view import screen
 
@@ -252,3 +253,13 @@ def test_the_number_that_decides_has_a_column_beside_a_second_loss() -> None:
     view.feed(stream(consumer("cnn", metrics=logged), consumer("mlp", metrics=logged)))
     head = next(line for line in drawn(view).splitlines() if line.startswith("trial"))
     assert "train_loss" in head and "val_accuracy" in head and "val_loss" not in head
+
+
+def test_a_lag_beyond_the_window_is_explained_in_top_and_in_status() -> None:
+    """It said 4,093 beside "window 8 of 8": what a trial misses while it stops is kept for it."""
+    near, far = StreamView(), StreamView()
+    near.feed(stream(consumer("cnn", lag=8), consumer("mlp")))
+    far.feed(stream(consumer("cnn", lag=4093), consumer("mlp")))
+    said = "cnn is 4,093 batches behind the front, more than the window of 8."
+    assert said in drawn(far, 200) and said in as_text(far, "s")
+    assert "behind the front" not in drawn(near, 200) + as_text(near, "s")

@@ -14,7 +14,7 @@ from tsnb.telemetry.readings import HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.shown import words
 from tsnb.telemetry.shown.marks import pacing_text
 from tsnb.telemetry.shown.rates import UNKNOWN, Pace
-from tsnb.telemetry.shown.rows import Row
+from tsnb.telemetry.shown.rows import Row, far_behind
 from tsnb.telemetry.shown.view import StreamView
 from tsnb.telemetry.shown.words import incidents
 
@@ -85,6 +85,8 @@ def screen(view: StreamView, width: int, hint: str = "") -> RenderableType:
         if row.error
     ]
     lines += [Text(f"{row.name} {row.waits}", "yellow") for row in rows if row.here and row.waits]
+    far = far_behind(rows, view.latest.window) if view.latest and view.state in words.LIVE else ""
+    lines += [Text(far, _SOFT)] if far else []
     pending = {row.name: row.pending for row in view.rows.values() if row.pending}
     lines += [Text(line, "yellow") for line in words.waiting(pending)]
     lines += [_packed(recent, width)] if (recent := _recent(view)) else []

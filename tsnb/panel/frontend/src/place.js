@@ -25,7 +25,7 @@ export class Place {
   draw(row, head, size, name, stream = "") {
     const said = placeWords(row, stream);
     if (this.words.textContent !== said) this.words.textContent = said;
-    this.element.title = row ? `${name}: ${count(row.lag)} batches behind the fastest, ${count(row.fill)} of ${size} ready for it${stream ? `, on ${stream}` : ""}` : "";
+    this.element.title = row ? `${name}: ${count(row.lag)} batches behind the front, ${count(row.fill)} of ${size} ready for it${stream ? `, on ${stream}` : ""}${size && row.lag > size ? `; more than the window of ${size}, as the stream keeps what a trial misses while it validates, saves or compiles` : ""}` : "";
     attribute(this.element, "aria-label", row ? said : "no place in the stream");
     this.element.classList.toggle("tsnb-nowhere", !row);
     const { at, ready, later } = parts(row, head, size);
