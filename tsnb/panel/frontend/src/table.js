@@ -113,7 +113,7 @@ export class Table {
     }
     this.keys.settle();
     const drawn = [...this.rows.values()];
-    for (const item of this.key.children) if (SELDOM.has(item.part)) item.hidden = !drawn.some((row) => row.spends(item.part));
+    for (const item of this.key.children) if (SELDOM.has(item.spent)) item.hidden = !drawn.some((row) => row.spends(item.spent));
     this.element.classList.toggle("tsnb-long-epochs", this.order.some((lane) => this.rows.get(lane).epoch.textContent.length > LONG_EPOCH));
     const none = !store.lanes.some(Boolean);
     this.sieve.hidden = store.lanes.length < SIFTED_FROM;
@@ -373,6 +373,6 @@ const SELDOM = new Set(["joining", "paused", "parked"]); // parts of a trial's t
 
 function key() {
   const parts = [["computing", "computing"], ["waiting", "waiting for data"], ["held", "waiting for slower trials"], ["joining", "waiting to join a pass"], ["between", "between epochs"], ["paused", "paused"], ["parked", "timed out"]];
-  const item = ([part, label]) => Object.assign(make("span", "", make("i", `tsnb-${part}`), label), { part });
+  const item = ([spent, label]) => Object.assign(make("span", "", make("i", `tsnb-${spent}`), label), { spent }); // `part` is an element's own
   return make("div", "tsnb-key tsnb-soft", ...parts.map(item));
 }
