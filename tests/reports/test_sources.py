@@ -173,7 +173,9 @@ def test_a_name_that_is_no_stream_says_which_there_are() -> None:
     """Nothing served, nothing watched: what to type is in the message."""
     with pytest.raises(ProducerNotFound, match="%tensorsocket start LOADER"):
         tsnb.report()
-    with pytest.raises(ProducerNotFound, match=r"No stream named 'mnist'.*Served now: none.*'FILE\.jsonl'"):
+    with pytest.raises(
+        ProducerNotFound, match=r"No stream named 'mnist'.*Served now: none.*results.*save.*'FILE\.jsonl'"
+    ):
         tsnb.report("mnist")
     assert not watched(), "a name that nobody serves is not watched for a question"
 

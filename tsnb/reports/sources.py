@@ -93,8 +93,10 @@ def _watch_of(name: str | None) -> Watch:
     ended = [known_name for known_name, its in known.items() if its.readings() and known_name not in served]
     raise ProducerNotFound(
         f"No stream named {name!r} is served, and this process observed none. Served now: "
-        f"{', '.join(served) or 'none'}; ended, but known here: {', '.join(ended) or 'none'}. To report on a "
-        "recording, pass its path: tsnb.report('FILE.jsonl')."
+        f"{', '.join(served) or 'none'}; ended, but known here: {', '.join(ended) or 'none'}. The readings of "
+        "a stream go with the process that observed them. The results of its trials stay: tsnb.results(), tsnb.plot(). "
+        f"To keep a report next time, save it (tsnb.report({name!r}).save('report.html')), or record the stream "
+        f"(tsnb.streams.record({name!r}, 'FILE.jsonl')) and pass the recording's path: tsnb.report('FILE.jsonl')."
     )
 
 
