@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -85,6 +86,27 @@ def test_it_says_what_the_panel_says() -> None:
     assert "memory 30 of 64 GiB   shared memory 212 MiB, 12 buffers" in text
     assert "GPU 0 87 %, 20 of 140 GiB" in text
     assert "GPU 1 2.0 of 16 GiB" in text, "how busy a MIG instance is, nobody knows"
+
+
+def test_the_sentence_begins_with_who_logs_nan() -> None:
+    """A lost trial matters more than the pace; an infinite norm of a gradient, now and then, is no loss."""
+    latest = list(three_models().run(30))[-1]
+
+    def said(*metrics: dict[str, float]) -> tuple[str, str]:
+        view = told(three_models(), 20)
+        those = [replace(one, metrics=has) for one, has in zip(latest.consumers, metrics, strict=False)]
+        view.feed(replace(latest, consumers=(*those, *latest.consumers[len(those) :])))
+        view.settle()
+        assert " ".join(drawn(view).split()).count(view.say.lead) == 1
+        return view.say.lead, view.say.text
+
+    names, nan = [one.name for one in latest.consumers], math.nan
+    quiet, _ = said({"loss": 0.1, "norm": math.inf})
+    assert "nan" not in quiet
+    lead, text = said({"loss": nan, "accuracy": 0.1})
+    assert lead == f"{names[0]}: loss is nan." and text.startswith(f"{lead} {quiet.partition(' ')[0]}")
+    assert said({"loss": nan, "val_loss": nan})[0] == f"{names[0]}: loss and val_loss are nan."
+    assert said({"loss": nan}, {"loss": nan})[0] == f"2 trials log nan: {names[0]}, {names[1]}."
 
 
 def test_what_a_trial_waits_for_stands_below() -> None:

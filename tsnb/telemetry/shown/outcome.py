@@ -1,18 +1,24 @@
-"""What came out of a stream whose trials have ended, in the words that the panel has too (`outcome.js`). Pure."""
+"""What came out of a stream whose trials have ended, in the words that the panel has too (`outcome.js`). Pure.
+
+`with_nan` names the trials that are lost before they have ended.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from tsnb.records import scores
 from tsnb.records.scores import declared, known_direction
 from tsnb.telemetry.readings import OutcomeReading
+from tsnb.telemetry.shown.diagnosis import Diagnosis
+from tsnb.telemetry.shown.rows import Row
 from tsnb.telemetry.shown.words import is_accuracy, metric
 
-__all__ = ["ENDS", "MARKS", "Compared", "best_of", "ends_of", "metrics_of", "outcome"]
+__all__ = ["ENDS", "MARKS", "Compared", "best_of", "ends_of", "metrics_of", "outcome", "with_nan"]
 
 ENDS = ("done", "failed", "crashed", "interrupted", "stopped", "pruned")
 """In the order in which they are told."""
@@ -142,3 +148,27 @@ def _equal(trials: Sequence[Trained], best: Trained, name: str) -> str:
     return (
         f", equal to {' and '.join(same) if len(same) <= _NAMED else f'{len(same)} others'}" if same else ""
     )
+
+
+def with_nan(say: Diagnosis, rows: Iterable[Row]) -> Diagnosis:
+    """Return what limits a stream, and before that which trials log nan: that matters more than their pace.
+
+    Infinite numbers are not named: the norm of a gradient is one now and then.
+
+    Args:
+        say: What limits the stream.
+        rows: The trials.
+    """
+    lost = {
+        row.name: names
+        for row in rows
+        if row.here and (names := [name for name, value in row.metrics.items() if math.isnan(value)])
+    }
+    if not lost:
+        return say
+    if len(lost) == 1:
+        name, metrics = next(iter(lost.items()))
+        lead = f"{name}: {' and '.join(metrics[:2])} {'is' if len(metrics) == 1 else 'are'} nan."
+    else:
+        lead = f"{len(lost)} trials log nan: {', '.join(list(lost)[:3])}{', …' if len(lost) > 3 else ''}."
+    return replace(say, text=f"{lead} {say.text}", lead=lead)
