@@ -135,9 +135,12 @@ class Life:
         last = self.last
         inside = (last.computing_s, last.waiting_s, last.held_s)
         if last.attached_s:
-            parked_s, apart_s = last.timed_out_s, last.joining_s + last.paused_s + last.timed_out_s
-            between_s = max(0.0, last.attached_s - sum(inside) - apart_s)
-            return TimeSpent(*inside, last.joining_s, between_s, last.paused_s, parked_s, last.samples)
+            left_s = max(0.0, last.attached_s - last.paused_s - last.timed_out_s)
+            counted = []  # never more than that: its stream counts from a moment before its process does
+            for seconds in (*inside, last.joining_s):
+                counted.append(min(seconds, left_s))
+                left_s -= counted[-1]
+            return TimeSpent(*counted, left_s, last.paused_s, last.timed_out_s, last.samples)
         before_s = self.start.computing_s + self.start.waiting_s + self.start.held_s
         rest_s = max(0.0, self.last_s - self.first_s - (sum(inside) - before_s))
         parked_s = min(rest_s, self.states_s.get("timed out", 0.0))
