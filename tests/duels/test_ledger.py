@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tsnb.duels.data import Data
 from tsnb.duels.evidence import level_in_series
 from tsnb.duels.ledger import FILE, Ledger, seed_of
 from tsnb.duels.seeds import Block, Rules
@@ -92,6 +93,28 @@ def test_a_duel_of_a_series_goes_on_with_its_level(ledger: Ledger) -> None:
     again, _ = ledger.begin("d", "code", Rules("acc", "max", most=9), "night")
     assert (again.number, again.rules.level, again.rules.most) == (1, first.rules.level, 9)
     assert len(ledger.series("night")) == 1
+
+
+def test_a_duel_continues_only_on_the_data_that_it_began_on(ledger: Ledger) -> None:
+    """As far as both are known; back on the first data it continues there."""
+    began = Data("a", 900, 64, "x")
+    first, _ = ledger.begin("d", "code", RULES, data=began)
+    ledger.add(first.duel, BLOCK)
+    ledger.end(first.duel, judge([BLOCK], RULES, ended="it was stopped"))
+    changed = (Data("b"), Data("a", 300), Data("a", 900, 32), Data("a", 900, 64, "y"))
+    for now in changed:
+        other, blocks = ledger.begin("d", "code", RULES, data=now)
+        assert other.duel != first.duel and not blocks, now
+        ledger.end(other.duel, judge([], RULES, ended="it was stopped"))
+    other, _ = ledger.begin("d", "code", RULES, data=changed[-1])
+    assert not ledger.other_data(other), "the one before it has no seeds"
+    for now in (began, Data("a", 900, 64, "x", "z")):
+        again, blocks = ledger.begin("d", "code", RULES, data=now)
+        assert again.duel == first.duel and len(blocks) == 1, now
+        ledger.end(again.duel, judge([BLOCK], RULES, ended="it was stopped"))
+    assert again.data == Data("a", 900, 64, "x", "z")
+    assert began.change(Data("a")) == began.change(Data()) == Data("a").change(began) == ""
+    assert "on the stream 'a'" in Data("a").change(Data("b"))
 
 
 def test_a_line_that_was_cut_off_is_passed_over(ledger: Ledger) -> None:

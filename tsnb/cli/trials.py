@@ -215,7 +215,8 @@ def _follow(duel: Duel, out: TextIO, *, json_lines: bool) -> None:
             print(json.dumps(strict(facts)), file=out, flush=True)
 
     rules = duel.verdict.rules
-    told({"duel": duel.name, "level": rules.level, "seeds": rules.most, "resumed": duel.resumed})
+    began = {"duel": duel.name, "stream": duel.stream, "level": rules.level, "seeds": rules.most}
+    told({**began, "resumed": duel.resumed, "notes": duel.notes})
     number, over = 0, False
     while not over:
         over = duel.over  # looked at first: what ends meanwhile is told in the next round

@@ -6,6 +6,7 @@
 | `seeds` | a block: one seed, and what both arms came to |
 | `verdict` | what the blocks say, in a word and a sentence |
 | `ledger` | `.tsnb/duels.jsonl`: what was asked, each block, the verdict; where an interrupted duel continues |
+| `data` | the data that it trains on: the stream, and what that tells of its loader |
 | `blocks` | the way to real trials |
 | `result` | what `tsnb.duel` returns, and its picture in a notebook |
 | `grammar`, `starting` | `tsnb.duel`: what may be asked; what was asked, started |

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.conducting.conductor import STREAMLESS, Launcher
+from tsnb.duels.data import data_of
 from tsnb.duels.ledger import Asked, Ledger, seed_of
 from tsnb.duels.seeds import ARMS, Block, Rules
 from tsnb.duels.verdict import DuelVerdict, judge
@@ -69,6 +70,7 @@ class Arms(Launcher):
         verdict: What the blocks say that have ended.
         params: Seed and arm of each trial, by its name; grows.
         blocks: Those that count, in the order in which they ended.
+        anew: Why the seeds of a former duel do not count, in a sentence; empty if none were left out.
 
     Args:
         title: Name of the duel.
@@ -95,6 +97,7 @@ class Arms(Launcher):
         self.params: dict[str, dict[str, Any]] = {}
         self.blocks = list(asked[1])
         self.verdict: DuelVerdict = judge(self.blocks, rules, name=title)
+        self.anew = ""
         self.stop: Callable[[], None] = lambda: None
         self._title, self._plans, self._rules = title, plans, rules
         self._ledger, self._asked = ledger, asked[0]
@@ -138,7 +141,8 @@ class Arms(Launcher):
     def notes(self) -> list[str]:
         """Why some seeds do not count, in sentences."""
         late = [str(number) for number, why in self.uncounted.items() if not why]
-        said = [f"Seed {number} does not count, because {why}." for number, why in self._lost.items()]
+        said = [f"{self.anew}."] if self.anew else []
+        said += [f"Seed {number} does not count, because {why}." for number, why in self._lost.items()]
         if len(late) == 1:
             said.append(f"Seed {late[0]} ended after the verdict and does not count.")
         elif late:
@@ -152,6 +156,8 @@ class Arms(Launcher):
         names: list[str] = []
         if free < self._at_once:
             return names
+        if self._goes_on and (change := self._asked.data.change(data_of(self._asked.data.stream))):
+            self.finish(f"{change}. Run the duel again: a new one begins, with the data as it is now")
         taken = {block.number for block in self.blocks}
         while free >= len(names) + 2 and self._goes_on:
             self._number += 1

@@ -7,6 +7,8 @@ fresh seeds. A duel that is undecided after all its seeds continues with a large
 the evidence is valid whenever one stops, so the number of seeds may depend on what was seen. In a series too, because a
 level depends only on the verdicts that stood when its duel began, and none of those is taken back.
 
+A duel continues only on the data that it began on (`data`). On another stream, or other data, a new one begins.
+
 Seeds come from the duel's root, which the system's random numbers give. The author of a change does not choose them.
 """
 
@@ -26,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from tsnb.duels.data import Data
 from tsnb.duels.evidence import level_in_series
 from tsnb.duels.seeds import Block, Rules
 from tsnb.duels.verdict import BETTER, SHOWN, DuelVerdict, judge
@@ -65,6 +68,8 @@ class Asked:
     """Its number in the series, from 1; 0 without one."""
     began_s: float = 0.0
     """When that process started it, in seconds since 1970."""
+    data: Data = field(default_factory=Data)
+    """The data of its trials."""
 
     @property
     def lives(self) -> bool:
@@ -140,7 +145,14 @@ class Ledger:
         self.path = project_directory() / FILE if path is None else path
 
     def begin(
-        self, name: str, code: str, rules: Rules, series: str = "", *, root: int | None = None
+        self,
+        name: str,
+        code: str,
+        rules: Rules,
+        series: str = "",
+        *,
+        data: Data | None = None,
+        root: int | None = None,
     ) -> tuple[Asked, list[Block]]:
         """Enter a duel, or take one up again that its process has left without a verdict.
 
@@ -149,6 +161,7 @@ class Ledger:
             code: Hash of both arms' code and of what was asked but the number of seeds; empty: nothing can be taken up.
             rules: What is asked; the level is the error of the duel, or of its series.
             series: The series; empty: it stands alone.
+            data: The data of its trials. Defaults to none that is known.
             root: What its seeds are made from. Defaults to the system's random numbers.
 
         Returns:
@@ -157,14 +170,18 @@ class Ledger:
         Raises:
             TsnbError: The file cannot be written.
         """
+        data = data or Data()
         with self._alone() as descriptor:
             known, blocks, ended, left = self._read()
             for found in reversed(known.values()):
                 if code and (found.name, found.code, found.series) == (name, code, series):
+                    if found.data.change(data):
+                        continue
                     if found.duel in ended or (found.lives and found.duel not in left):
                         break
                     most = replace(found.rules, most=rules.most)
-                    again = replace(found, rules=most, process=owner(os.getpid()), began_s=time.time())
+                    mine, both = owner(os.getpid()), found.data.with_more(data)
+                    again = replace(found, rules=most, process=mine, began_s=time.time(), data=both)
                     self._add(descriptor, "asked", asdict(again))
                     return again, blocks.get(found.duel, [])
             before = [one for one in known.values() if series and one.series == series]
@@ -180,9 +197,29 @@ class Ledger:
                 series,
                 number,
                 time.time(),
+                data,
             )
             self._add(descriptor, "asked", asdict(asked))
             return asked, []
+
+    def other_data(self, asked: Asked) -> str:
+        """Return why a duel does not have the seeds of the one before it, in a sentence; empty if not for its data.
+
+        Args:
+            asked: The entry of the duel, which has no blocks.
+        """
+        known, blocks, ended, _ = self._read()
+        key = (asked.name, asked.code, asked.series)
+        same = [
+            one
+            for one in known.values()
+            if asked.code and one.duel != asked.duel and (one.name, one.code, one.series) == key
+        ]
+        change = same[-1].data.change(asked.data) if same else ""
+        if not change or same[-1].duel in ended or not (number := len(blocks.get(same[-1].duel, []))):
+            return ""
+        seeds = f"The former {number} seeds do" if number > 1 else "The former seed does"
+        return f"{seeds} not count, because {change}. A new duel has begun"
 
     def add(self, duel: str, block: Block) -> None:
         """Enter a block that has ended.

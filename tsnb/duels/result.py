@@ -45,6 +45,7 @@ class Duel(Bound, Hinting):
         name: Name of the duel.
         trials: Trials of both arms by name, as a sweep.
         series: Name of the series whose error it shares, or empty.
+        stream: Name of the stream that both arms read, or empty if their code names it.
         resumed: Number of seeds that it has from an earlier process.
 
     Args:
@@ -65,6 +66,7 @@ class Duel(Bound, Hinting):
         self.name = name
         self.trials = trials
         self.series = asked.series
+        self.stream = asked.data.stream
         self.resumed = len(arms.blocks)
         self._arms = arms
         self._timer: threading.Timer | None = None
@@ -147,7 +149,7 @@ class Duel(Bound, Hinting):
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on the seeds that do not count: an arm was killed, or they ended after the verdict."""
+        """Sentences on the seeds that do not count: an arm was killed, the data was other, or they came too late."""
         return self._arms.notes
 
     def told(self) -> dict[str, Any]:

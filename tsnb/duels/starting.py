@@ -12,6 +12,7 @@ from tsnb.conducting.conductor import Conductor
 from tsnb.config import check_name
 from tsnb.discovery import registry
 from tsnb.duels.blocks import Arms
+from tsnb.duels.data import data_of
 from tsnb.duels.grammar import Wish
 from tsnb.duels.ledger import Ledger
 from tsnb.duels.result import Duel
@@ -148,6 +149,8 @@ def begin(title: str, makers: tuple[Maker, Maker], wish: Wish, options: Mapping[
     try:
         _require_stream(options)
         plans += [make(f"{title}-1-{arm}", title) for arm, make in zip(ARMS, makers, strict=True)]
+        stream = _stream_of(plans)
+        plans[:] = [_on(plan, stream) for plan in plans]
         former = find(title)
         if former is not None and not former.over:
             former.stop()
@@ -155,7 +158,9 @@ def begin(title: str, makers: tuple[Maker, Maker], wish: Wish, options: Mapping[
         engine.join()
         most = wish.at_once or max(2, engine.places(plans[0], 2 * rules.most)[0])
         ledger = Ledger()
-        asked, blocks = ledger.begin(title, _code(plans, rules), rules, wish.series or "")
+        data = data_of(stream if runs_here(plans[0].options.engine or "local") else "")
+        asked, blocks = ledger.begin(title, _code(plans, rules), rules, wish.series or "", data=data)
+        anew = "" if blocks else ledger.other_data(asked)
     except BaseException:
         for plan in plans:
             plan.discard()
@@ -167,6 +172,9 @@ def begin(title: str, makers: tuple[Maker, Maker], wish: Wish, options: Mapping[
     enter(made)
     told = Duel(title, arms, made, asked)
     enter_duel(told)
+    arms.anew = anew
+    if anew:
+        arms.say(anew)
     if blocks:
         arms.say(f"continues with the {len(blocks)} seeds that it has")
     told.begin(wish.budget_s)
@@ -190,6 +198,26 @@ def _require_stream(options: Mapping[str, Any]) -> None:
     except ProducerNotFound:
         if name is not None or not registry.entries():
             raise
+
+
+def _stream_of(plans: Sequence[TrialPlan]) -> str:
+    """Return the stream of both arms: that which was named, else the only one; empty where their code names it.
+
+    Args:
+        plans: Of the arms. The candidate's name counts first: the incumbent may be a trial with options of its own.
+    """
+    named = next((plan.options.stream for plan in reversed(plans) if plan.options.stream), None)
+    if named is not None or not runs_here(plans[0].options.engine or "local"):
+        return named or ""
+    try:
+        return registry.away() or registry.find().name
+    except ProducerNotFound:
+        return ""
+
+
+def _on(plan: TrialPlan, stream: str) -> TrialPlan:
+    """Return a plan whose trial reads a stream, also if another one comes up or takes its place."""
+    return replace(plan, options=replace(plan.options, stream=stream)) if stream else plan
 
 
 def duel_code(
@@ -267,9 +295,13 @@ def duel_cell(
 
 
 def _code(plans: Sequence[TrialPlan], rules: Rules) -> str:
-    """Return a hash of both arms' code, variables and options, and of what was asked but the number of seeds."""
+    """Return a hash of both arms' code, variables and options, and of what was asked but the number of seeds.
+
+    The stream is compared for itself, with its data.
+    """
     wished = replace(rules, most=0)
-    found = hashlib.sha256(repr((wished, [(plan.text, plan.options) for plan in plans])).encode())
+    told = [(plan.text, replace(plan.options, stream=None)) for plan in plans]
+    found = hashlib.sha256(repr((wished, told)).encode())
     for plan in plans:
         with opened(plan.arrival["cargo"]) as file:
             while part := file.read(1 << 20):

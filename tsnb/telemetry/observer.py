@@ -76,6 +76,8 @@ class Observer:
         self.successor_s: float | None = None
         """Once the stream has ended: how long to wait for a producer that takes over, 0 if none will come;
         None if the producer ended without a goodbye."""
+        self.welcome: ms.Welcome | None = None
+        """What the producer tells a newcomer about its stream; known once the first reading has come."""
         self.told: dict[str, bytes] = {}
         """What extensions of the stream told it last, by their names."""
         try:
@@ -139,6 +141,8 @@ class Observer:
                 message = decode(packet)
                 if isinstance(message, ms.Extended) and message.name == READINGS:
                     return _read(message.payload)
+                if isinstance(message, ms.Welcome):
+                    self.welcome = message
                 if isinstance(message, ms.Stopping):
                     self.successor_s = message.reconnect_s
                     raise self._gone()
