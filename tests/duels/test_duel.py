@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -379,6 +380,22 @@ def test_a_duel_that_was_stopped_continues(arms: dict[str, Any]) -> None:
     assert again.resumed == len(seen) and again.verdict.why == "its budget of 0.01 s is spent"
     last = tsnb.duel(arms["first"], arms["slow"], metric="acc", at_once=4).wait(LIMIT_S)
     assert last.verdict.blocks[: len(seen)] == seen and last.verdict.word == BETTER
+
+
+def test_an_interrupt_of_the_waiting_says_that_the_duel_continues(
+    arms: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And how to end it."""
+    duel = tsnb.duel(arms["first"], arms["hours"], metric="acc", at_once=2)
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        duel.wait(LIMIT_S)
+    said = "the duel continues while its stream is served. To end it, call its stop()"
+    printed: list[str] = []
+    until(lambda: printed.append(capfd.readouterr().out) or said in "".join(printed), LIMIT_S)
+    assert not duel.over
+    duel.stop()
+    assert duel.over and duel.verdict.why == "it was stopped"
 
 
 @pytest.mark.slow

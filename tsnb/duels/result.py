@@ -110,7 +110,8 @@ class Duel(Bound, Hinting):
     def wait(self, timeout_s: float | None = None) -> Duel:
         """Wait until the verdict is final.
 
-        An interrupt ends the waiting, and the duel continues.
+        An interrupt ends the waiting, and the duel continues. A line says so. If the interrupt also ends the `with`
+        block that serves the stream, the duel is stopped first.
 
         Example:
             >>> duel.wait().verdict.word
@@ -132,6 +133,10 @@ class Duel(Bound, Hinting):
             raise TimeoutError(
                 f"Duel {self.name!r} is not over after {timeout_s} s, and continues. {now}"
             ) from None
+        except KeyboardInterrupt:
+            if not self.over:
+                self._arms.say("the duel continues while its stream is served. To end it, call its stop()")
+            raise
         self._end_timer()
         return self
 
