@@ -580,10 +580,17 @@ def test_another_process_knows_what_decides_in_a_sweep_and_what_limited_it(
     tsnb.sweep(vars(__main__)["compared"], grid={"churn": [0.25, 0.75]}, prune=rule, name="s").wait()
     until(lambda: panel._tape.view.is_over and panel._tape.view.compared.rule == "churn", LIMIT_S)
     view = panel._tape.view
+
+    def settled() -> bool:
+        """Whether both ends are known whole, and what was found of them has gone round: a share changes until then."""
+        of, found = view._limited
+        told = getattr(status(alone.name).outcome, "limited", "")
+        return [end for _, end in of[1]] == ["done", "done"] and found == told == view.limited
+
+    until(settled, LIMIT_S)
     limited = view.limited
     said = f"s-churn0.25 is best: churn 0.250. 2 done. {limited}"
     assert limited and " ".join([*view.outcome, limited]) == said
-    until(lambda: getattr(status(alone.name).outcome, "limited", "") == limited, LIMIT_S)
     for command in (["status"], ["top", "--once"]):
         asked = subprocess.run(
             [sys.executable, "-m", "tsnb", *command], capture_output=True, text=True, timeout=120, check=False

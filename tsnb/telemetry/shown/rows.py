@@ -140,7 +140,9 @@ class Life:
             for seconds in (*inside, last.joining_s):
                 counted.append(min(seconds, left_s))
                 left_s -= counted[-1]
-            return TimeSpent(*counted, left_s, last.paused_s, last.timed_out_s, last.samples)
+            computing_s, waiting_s, held_s, joining_s = counted
+            apart = last.paused_s, last.timed_out_s
+            return TimeSpent(computing_s, waiting_s, held_s, joining_s, left_s, *apart, last.samples)
         before_s = self.start.computing_s + self.start.waiting_s + self.start.held_s
         rest_s = max(0.0, self.last_s - self.first_s - (sum(inside) - before_s))
         parked_s = min(rest_s, self.states_s.get("timed out", 0.0))
