@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tests.waiting import wait_until as until
 from tsnb.duels.ledger import FILE, Ledger
+from tsnb.duels.seeds import ARMS
 from tsnb.duels.verdict import BETTER, NONE, OPEN, WORSE
 from tsnb.errors import ProducerNotFound
 from tsnb.experiments import trials
@@ -346,6 +347,21 @@ def status_of(name: str, how: str = "--json") -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
+def test_the_results_are_those_of_the_last_duel_of_a_name(arms: dict[str, Any]) -> None:
+    """A former one may have had more seeds. With all runs, each row says which duel it is of."""
+    asked: dict[str, Any] = {"metric": "acc", "at_once": 6, "name": "d"}
+    tsnb.duel(arms["first"], arms["second"], seeds=3, **asked).wait(LIMIT_S)
+    for seeds in (2, 2):  # the second time it continues, and has all its seeds
+        last = tsnb.duel(arms["first"], arms["second"], seeds=seeds, error=0.1, **asked).wait(LIMIT_S)
+    rows = tsnb.results("d").to_dict("records")
+    numbers = {(row["seed"], row["block"], row["arm"], row["acc"]) for row in rows}
+    blocks = last.verdict.blocks
+    assert numbers == {(b.seed, b.number, arm, getattr(b, arm)) for b in blocks for arm in ARMS}
+    assert {row["duel"] for row in rows} == {2}
+    every = tsnb.results("d", all_runs=True).to_dict("records")
+    assert sorted(row["duel"] for row in every) == [1] * 6 + [2] * 4
+
+
 @pytest.mark.slow
 def test_arms_of_other_lengths_are_compared_as_asked(arms: dict[str, Any]) -> None:
     """At their ends, which is said, or at equal samples."""
@@ -391,8 +407,7 @@ def test_an_interrupt_of_the_waiting_says_that_the_duel_continues(
     with pytest.raises(KeyboardInterrupt):
         duel.wait(LIMIT_S)
     said = "the duel continues while its stream is served. To end it, call its stop()"
-    printed: list[str] = []
-    until(lambda: printed.append(capfd.readouterr().out) or said in "".join(printed), LIMIT_S)
+    until(lambda: said in capfd.readouterr().out, LIMIT_S)
     assert not duel.over
     duel.stop()
     assert duel.over and duel.verdict.why == "it was stopped"

@@ -101,6 +101,7 @@ class Arms(Launcher):
         self.stop: Callable[[], None] = lambda: None
         self._title, self._plans, self._rules = title, plans, rules
         self._ledger, self._asked = ledger, asked[0]
+        self._place = ledger.place(asked[0])
         self._at_once = at_once
         self._here, self._budget = here, Budget()
         self._number = 0
@@ -186,7 +187,8 @@ class Arms(Launcher):
         own = self.params[name]
         plan = replanned(self._plans[_arm_of(name)], {"seed": own["seed"], "name": name}, gate)
         # in the records, too: a parameter of the user's that has such a name is kept
-        plan = replace(plan, naming=None, params={"arm": own["arm"], "block": own["block"], **plan.params})
+        told = {"arm": own["arm"], "block": own["block"], "duel": self._place}
+        plan = replace(plan, naming=None, params={**told, **plan.params})
         self._started[name] = launch(plan, marked(self._here, name, self._budget))
         return self._started[name]
 

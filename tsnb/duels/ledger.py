@@ -202,6 +202,15 @@ class Ledger:
             self._add(descriptor, "asked", asdict(asked))
             return asked, []
 
+    def place(self, asked: Asked) -> int:
+        """Return which duel of its name one is, from 1: one that continues keeps its place.
+
+        Args:
+            asked: Its entry.
+        """
+        known, _, _, _ = self._read()
+        return [one.duel for one in known.values() if one.name == asked.name].index(asked.duel) + 1
+
     def other_data(self, asked: Asked) -> str:
         """Return why a duel does not have the seeds of the one before it, in a sentence; empty if not for its data.
 

@@ -61,8 +61,8 @@ def chosen_runs(name: str | None, all_runs: bool, tag: str | None = None) -> tup
     """Return the project's directory and the runs that were asked for, in the order in which they began.
 
     Args:
-        name: A trial's name or a sweep's; None: all.
-        all_runs: Those that a later run of the same name followed as well.
+        name: A trial's name or a sweep's; None: all. Of several duels of one name, the last one.
+        all_runs: Those that a later run of the same name followed as well, and former duels.
         tag: Those with this tag only, former ones too.
 
     Raises:
@@ -78,8 +78,15 @@ def chosen_runs(name: str | None, all_runs: bool, tag: str | None = None) -> tup
             raise NoSuchRecord(
                 _missing(f"No trial or sweep is named {name!r} in {directory}", name, there, "names")
             )
-        runs = found
+        runs = found if all_runs or tag is not None else _of_last_duel(found)
     return directory, runs if tag is None else _tagged(runs, tag)
+
+
+def _of_last_duel(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return runs without those of former duels: a later duel of the same name may have fewer seeds."""
+    duels = [run.params.get("duel") if {"arm", "block"} <= run.params.keys() else None for run in runs]
+    last = next((duel for duel in reversed(duels) if duel is not None), None)
+    return [run for run, duel in zip(runs, duels, strict=True) if duel in {None, last}]
 
 
 def named_runs(
