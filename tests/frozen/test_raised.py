@@ -36,8 +36,11 @@ def test_an_error_of_a_function_is_told_as_its_own(options: dict[str, Any]) -> N
     first, empty, *frames = str(caught.value).splitlines()
     assert first == (
         "Your then= function raised ValueError at batch 2 of pass 1: boom. It was given the batch "
-        "[float32 [8, 1, 8, 8], int64 [8]]. To see the error alone, call the function with next(iter(loader))."
+        "[float32 [8, 1, 8, 8], int64 [8]]. To see the error alone, call the function with each batch: "
+        "for batch in loader: explodes(batch)"
     )
+    with pytest.raises(ValueError, match="boom"):
+        list(map(explodes, served))
     assert not empty
     assert 'raise ValueError("boom")' in frames[-1] or "^" in frames[-1]
     assert sum("File " in line for line in frames) == 1

@@ -41,11 +41,16 @@ def raised_in(then: Any, batch: Any, error: Exception) -> StepFailed:
     else:
         whose = "Your then= function"
         advice = (
-            f"It was given the batch {described(batch)}. To see the error alone, call the function with "
-            "next(iter(loader))."
+            f"It was given the batch {described(batch)}. To see the error alone, call the function with each batch: "
+            f"for batch in loader: {_called(then)}(batch)"
         )
     said = message if message.endswith((".", "!", "?")) else f"{message}."
     return StepFailed.of(f"{whose} raised {kind}: {said}", advice, _frames(error))
+
+
+def _called(then: Any) -> str:
+    name = str(getattr(then, "__name__", ""))
+    return name if name.isidentifier() else "function"
 
 
 def _inputs_of(batch: Any) -> str:
