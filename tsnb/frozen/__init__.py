@@ -5,6 +5,7 @@
 | `applying` | where a network finds its inputs in a batch, and what becomes of the batch |
 | `part` | the frozen part as the stream runs it: without gradients, timed, tried twice on the first batch |
 | `reaching` | the networks and tensors that its code can reach |
+| `ran` | the tensors that its first batch used besides |
 | `changes` | whether their numbers and modes are those of the start |
 | `refusals` | what is refused: dropout and batch norm in training mode, results that differ |
 | `raised` | what it raised, as its user should read it |

@@ -18,7 +18,7 @@ from torch import nn
 from tsnb.frozen.reaching import Reached, reached
 from tsnb.stream.loader.identity import names_in
 
-__all__ = ["AtStart", "bits", "sums_of", "why_training"]
+__all__ = ["AtStart", "array_sum", "bits", "changed", "in_training", "sums_of", "why_random", "why_training"]
 
 PART_BYTES, PARTS = 1 << 16, 256
 WHOLE_BYTES = 1 << 28
@@ -77,7 +77,7 @@ class AtStart:
                     self._modes[id(part)] = _Mode(where, part, part.training)
         for path, array in found.arrays.items():
             if path not in self._arrays:
-                self._arrays[path] = _array_sum(array, read)
+                self._arrays[path] = array_sum(array, read)
         self._tensors = [each for each in found.tensors() if not each.is_inference()]
         self._versions = self._versions_now()
 
@@ -144,11 +144,7 @@ class AtStart:
                 f"A worker process computes then= with other parameters than the serving process ({where}), because it "
                 "imports the module again. Pass the network itself, or functools.partial(function, network)."
             )
-        return (
-            f"The parameters of then= have changed since tsnb.serve{f' ({where})' if where else ''}, so it is not "
-            "frozen: trials would get features of different ages. Compute a part that learns (a momentum encoder) in "
-            "the trials. For a part that has finished learning, serve the loader again."
-        )
+        return changed(where)
 
     def _other_numbers(self, found: Reached) -> str | None:
         """Return the path of the first numbers that have changed; None: all are the same."""
@@ -164,7 +160,7 @@ class AtStart:
                 if now.get(name) != numbers:
                     return ".".join(filter(None, (path, name)))
         for path, numbers in self._arrays.items():
-            if path in found.arrays and _array_sum(found.arrays[path], read) != numbers:
+            if path in found.arrays and array_sum(found.arrays[path], read) != numbers:
                 return path
         return None
 
@@ -175,11 +171,25 @@ def why_training(found: Reached) -> str:
         for name, part in network.named_modules():
             if why := why_random(part):
                 where = ".".join(filter(None, (path, name))) or "the network itself"
-                return (
-                    f"then= is in training mode, in which its {type(part).__name__} ({where}) {why}, so its results "
-                    "are not those of a frozen network. Call .eval() on the network first."
-                )
+                return in_training(part, where, why)
     return ""
+
+
+def in_training(part: nn.Module, where: str, why: str) -> str:
+    """Say that a module is in training mode; `why`: what it does there."""
+    return (
+        f"then= is in training mode, in which its {type(part).__name__} ({where}) {why}, so its results "
+        "are not those of a frozen network. Call .eval() on the network first."
+    )
+
+
+def changed(where: str) -> str:
+    """Say that numbers have changed; `where`: which."""
+    return (
+        f"The parameters of then= have changed since tsnb.serve{f' ({where})' if where else ''}, so it is not "
+        "frozen: trials would get features of different ages. Compute a part that learns (a momentum encoder) in "
+        "the trials. For a part that has finished learning, serve the loader again."
+    )
 
 
 def why_random(part: nn.Module, *, training: bool | None = None) -> str:
@@ -242,7 +252,13 @@ def _once(value: torch.Tensor, read: dict[Any, Any]) -> Any:
     return read[key]
 
 
-def _array_sum(array: Any, read: dict[Any, Any]) -> Any:
+def array_sum(array: Any, read: dict[Any, Any]) -> Any:
+    """Return the shape and the sum of a tensor or array; of a very large one the sum of parts.
+
+    Args:
+        array: The tensor or NumPy array.
+        read: Those that were read already.
+    """
     if isinstance(array, torch.Tensor):
         plain = array.layout is torch.strided and array.is_cpu
         if not plain or array.numel() * array.element_size() <= WHOLE_BYTES:

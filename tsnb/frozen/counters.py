@@ -1,4 +1,4 @@
-"""How long the frozen part has computed: numbers in shared memory, a row for each worker.
+"""How long the frozen part has computed, and with what: numbers in shared memory, a row for each worker.
 
 The memory has no name, and goes with the last process that uses it.
 """
@@ -16,12 +16,15 @@ import numpy as np
 from tsnb.config import explained
 from tsnb.stream.memory.nameless import make_nameless
 
-__all__ = ["Counters"]
+__all__ = ["MOST_RAN", "Counters"]
 
 WORKERS = 256
 """Rows; further workers share the last one."""
 _COLUMNS = 2
-_BYTES = 8 * (1 + WORKERS * _COLUMNS)
+MOST_RAN, RAN_WORKERS = 4096, 16
+"""Tensors of which a worker can tell, and the workers that can."""
+_RAN_AT = 8 * (1 + WORKERS * _COLUMNS)
+_BYTES = _RAN_AT + 8 * RAN_WORKERS * MOST_RAN * 2
 
 
 class Counters:
@@ -40,9 +43,11 @@ class Counters:
         self._attach()
 
     def _attach(self) -> None:
-        numbers = np.frombuffer(mmap.mmap(self._fd, _BYTES), np.float64)
+        memory = mmap.mmap(self._fd, _BYTES)
+        numbers = np.frombuffer(memory, np.float64, 1 + WORKERS * _COLUMNS)
         self._tried = numbers[:1]
         self._rows = numbers[1:].reshape(WORKERS, _COLUMNS)
+        self._ran = np.frombuffer(memory, np.uint64, offset=_RAN_AT).reshape(RAN_WORKERS, 2, MOST_RAN)
 
     @property
     def tried(self) -> bool:
@@ -52,6 +57,24 @@ class Counters:
     def note_tried(self) -> None:
         """The first batch was computed twice."""
         self._tried[0] = 1.0
+
+    def forget_tried(self) -> None:
+        """The next batch is to be computed twice, as the first one was."""
+        self._tried[0] = 0.0
+
+    def tell_ran(self, row: int, told: list[tuple[int, int]]) -> None:
+        """Tell of tensors that were used: the address of each, and a word for its numbers. Called by a worker."""
+        if row < RAN_WORKERS:
+            addresses, words = self._ran[row]
+            addresses[:] = 0
+            for at, (address, word) in enumerate(told[:MOST_RAN]):
+                words[at], addresses[at] = word, address
+
+    def ran(self) -> list[tuple[int, int]]:
+        """Return what all workers have told, each tensor once."""
+        addresses, words = self._ran[:, 0], self._ran[:, 1]
+        told = addresses != 0
+        return [*dict(zip(addresses[told].tolist(), words[told].tolist(), strict=True)).items()]
 
     def count(self, row: int, seconds: float) -> None:
         """Count one batch. Called by a worker."""

@@ -71,8 +71,11 @@ class FeatureKeeper(Keeper):
         if not self._inherited:
             require_room(self.limit_bytes)
         self._explicit = True  # what is said of samples that draw is not true of features
-        memory.fit(samples + 1, self.limit_bytes, hashlib.blake2b(known.encode(), digest_size=16).digest())
+        key = hashlib.blake2b(known.encode(), digest_size=16).digest()
         self._rows = FeatureRows(memory)
+        if memory.fit(samples + 1, self.limit_bytes, key) and self._rows.tied:
+            memory.fit(samples + 1, self.limit_bytes, os.urandom(16))
+            self._rows = FeatureRows(memory)
         self._watch.start()
         return _KeptFeatures(dataset, memory, self._rows)
 

@@ -39,7 +39,7 @@ class FrozenCollate:
     def __call__(self, samples: Any) -> Any:
         """Return the batch, from what was kept where it was."""
         if isinstance(samples, list) and samples and isinstance(samples[0], FeatureRow):
-            return samples[0].kept.batch(samples, self._computed)
+            return samples[0].kept.batch(samples, self._computed, self.part.uses_more)
         return self._computed(samples)
 
     def _computed(self, samples: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from tsnb.frozen.changes import AtStart
 from tsnb.frozen.counters import Counters
 from tsnb.frozen.on_device import HOST, device_of, moved
 from tsnb.frozen.raised import raised_in
+from tsnb.frozen.ran import Ran
 from tsnb.frozen.reaching import reached
 from tsnb.frozen.refusals import copied, require_frozen, require_same
 from tsnb.stream.loader.identity import identity
@@ -54,8 +56,10 @@ class FrozenPart:
         self.name = name_of(then)
         self._at_start = AtStart(then)
         self.key = f"{identity(then)}{self._at_start.digest}"
-        self.device = device_of(reached(then).tensors())
+        tensors = [*reached(then).tensors()]
+        self.device = device_of(tensors)
         self.counters = Counters()
+        self._ran = Ran(tensors, self.counters)
 
     def __call__(self, batch: Any) -> Any:
         """Return the batch that trials get: a `TwoForms` where inputs are kept. In a worker, or where there is none.
@@ -75,9 +79,20 @@ class FrozenPart:
             raise raised_in(self._then, batch, error) from None
         self.counters.count(worker_row(), time.perf_counter() - began)
         if again is not None:
-            require_same(lambda same: self._made(same).batch, again, made.batch)
-            self.counters.note_tried()
+            self._try_again(again, made.batch)
         return made if self.inputs else made.batch
+
+    def _try_again(self, batch: Any, first: Any) -> None:
+        self._ran.before_noting()
+        alike, own = False, copied(batch)
+        with contextlib.suppress(Exception):  # of the user's code
+            require_same(lambda same: self._ran.noting(lambda: self._made(same).batch), own, first)
+            alike = True
+        if why := self._ran.why_changed():
+            raise StepFailed(why)
+        if not alike:  # while it is noted what runs, torch may take another way, with other last bits
+            require_same(lambda same: self._made(same).batch, batch, first)
+        self.counters.note_tried()
 
     def _made(self, batch: Any) -> TwoForms:
         with torch.inference_mode():
@@ -91,11 +106,15 @@ class FrozenPart:
         here: TwoForms = moved(made, HOST)
         return here
 
+    def uses_more(self) -> bool:
+        """Return whether the first batch used tensors for which `key` does not stand."""
+        return bool(self.counters.ran())
+
     def require_unchanged(self) -> None:
         """Refuse to go on with other weights than at the start. Called in the serving process, before each epoch.
 
         Raises:
             StepFailed: They have changed, or the mode of a network has.
         """
-        if why := self._at_start.why_changed():
+        if why := self._at_start.why_changed() or self._ran.why_changed():
             raise StepFailed(why)

@@ -69,16 +69,18 @@ class Form(NamedTuple):
     columns: tuple[Column, ...]
     size: int
     """Bytes of a row."""
+    tied: bool = False
+    """Whether the rows are of use to their own stream alone: they come from weights for which no key stands."""
 
     def encode(self) -> bytes:
         """Return it as bytes; equal forms give equal ones."""
-        return json.dumps([self.spec, self.columns, self.size], separators=(",", ":")).encode()
+        return json.dumps([*self], separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Form:
         """Read what `encode` wrote: a worker of the same producer."""
-        spec, columns, size = json.loads(data)
-        return cls(spec, tuple(Column(k, d, tuple(s), o, n) for k, d, s, o, n in columns), size)
+        spec, columns, size, tied = json.loads(data)
+        return cls(spec, tuple(Column(k, d, tuple(s), o, n) for k, d, s, o, n in columns), size, tied)
 
 
 def split(batch: Any, count: int) -> tuple[Form, np.ndarray[Any, Any]]:
@@ -160,6 +162,11 @@ class FeatureRows:
         """In the data set."""
         return self._memory.samples - 1
 
+    @property
+    def tied(self) -> bool:
+        """Whether the rows that there are belong to the stream that has stored them."""
+        return self._memory.states[self.samples] == WRITTEN and self._known().tied
+
     def room_for(self, size: int) -> int:
         """Return the bytes that all samples would take, as far as there is room; for rows of this size."""
         return min(self._memory.room_bytes, FORM_BYTES + size * self.samples)
@@ -168,12 +175,15 @@ class FeatureRows:
         """Return a sample's row, uint8 [bytes]; None where it is not kept."""
         return self._memory.read(number)
 
-    def batch(self, rows: list[FeatureRow], computed: Callable[[list[Any]], Any]) -> Any:
+    def batch(
+        self, rows: list[FeatureRow], computed: Callable[[list[Any]], Any], tied: Callable[[], bool]
+    ) -> Any:
         """Return the batch of some samples, from their rows where those are kept.
 
         Args:
             rows: The samples.
             computed: Makes a batch of prepared samples.
+            tied: Whether they are of use to this stream alone; asked once they are computed.
 
         Raises:
             Unkeepable: Only some rows are kept, and the others have another form.
@@ -184,7 +194,7 @@ class FeatureRows:
         made = computed([row.sample for row in missing])
         try:
             form, records = split(made, len(missing))
-            self._keep(form, missing, records)
+            self._keep(form, missing, records, tied)
         except Unkeepable as why:
             self.give_up(f"the batch {why}")
             if len(missing) == len(rows):
@@ -202,16 +212,18 @@ class FeatureRows:
             self._form = Form.decode(told.tobytes().rstrip(b" "))
         return self._form
 
-    def _keep(self, form: Form, rows: list[FeatureRow], records: np.ndarray[Any, Any]) -> None:
+    def _keep(
+        self, form: Form, rows: list[FeatureRow], records: np.ndarray[Any, Any], tied: Callable[[], bool]
+    ) -> None:
         memory = self._memory
         if memory.phase == OFF:
             return
         if memory.states[self.samples] != WRITTEN:
-            text = form.encode()
+            text = form._replace(tied=tied()).encode()
             if len(text) > FORM_BYTES:
                 raise Unkeepable("has too many arrays")
             self._write(self.samples, 0, text.ljust(FORM_BYTES))
-        if form != self._known():
+        if form != self._known()._replace(tied=False):
             raise Unkeepable(
                 "has rows of another form than the batches before it (texts of several lengths, say)"
             )
