@@ -156,7 +156,7 @@ def test_the_same_code_twice_differs_by_nothing(arms: dict[str, Any]) -> None:
         (
             "astray",
             OPEN,
-            "astray-against-first-1-candidate has no stream: ProducerNotFound: No stream named 'gone'",
+            "trial astray-against-first-1-candidate has no stream: ProducerNotFound: No stream named 'gone'",
         ),
     ],
 )

@@ -179,7 +179,7 @@ def test_status_shows_the_duels_of_the_project_while_no_stream_runs(ledger: Ledg
     assert shown.returncode == 0 and shown.stdout.startswith(
         "No stream is running. To start one, run: tsnb serve"
     )
-    assert f"Duel d: undecided\n{verdict.said}\n{verdict.needs}" in shown.stdout
+    assert f"Duel d: {verdict.said}\n{verdict.needs}" in shown.stdout
     told = json.loads(status("--json").stdout)
     assert told == {"name": None, "consumers": [], "duels": [verdict.told("d", over=True)]}
     assert status("other").returncode == 1, "a stream was named"

@@ -97,6 +97,16 @@ def test_a_block_without_a_number_in_both_arms_says_nothing() -> None:
     assert judge(blocks(*[none, (0.5, 0.5)] * 6), ACC).word == NONE
 
 
+def test_evidence_below_one_is_for_neither_side() -> None:
+    """Three wins and two losses, of which one is large, are no evidence that the change is worse."""
+    gains = (0.02, -0.01, 0.03, -0.2, 0.0, 0.25)
+    found = judge(blocks(*((0.5, 0.5 + gain) for gain in gains)), ACC)
+    last = found.rows[-1]
+    assert (last["evidence"], last["for"]) == (found.evidence, "") and found.evidence < 1, last
+    assert [row["for"] for row in found.rows] == ["better", "", "", "", "", ""]
+    assert all(0 < row["evidence"] < 1 for row in found.rows[1:])
+
+
 def test_code_that_raises_with_every_seed_is_told_at_once() -> None:
     """A typing error needs no test."""
     broken = [Block(k, k, 0.5, math.nan, raised=("", "NameError: x")) for k in (1, 2)]

@@ -202,7 +202,7 @@ class Arms(Launcher):
         there = self._running.setdefault(number, {})
         there[arm] = trial
         if _lacks(trial, STREAMLESS):
-            self.finish(f"{trial.name} has no stream: {_error_of(trial)}")
+            self.finish(f"trial {trial.name} has no stream: {_error_of(trial)}")
         if len(there) < 2:
             other = self._started.get(f"{self._title}-{number}-{ARMS[1 - arm]}")
             if trial.state == "failed" and other is not None and not _lacks(trial, THE_LOADERS):

@@ -180,7 +180,7 @@ class Duel(Bound, Hinting):
         ]  # fmt: skip
         if not rows:
             return []
-        head = ["block", "seed", "incumbent", "candidate", "difference", "evidence", "for"]
+        head = ["block", "seed", "incumbent", "candidate", "difference", "evidence", "evidence for"]
         return [head, *rows]
 
     def __repr__(self) -> str:

@@ -61,8 +61,8 @@ class DuelVerdict:
     """What was asked."""
     why: str = ""
     """Why it is undecided."""
-    over_time: tuple[float, ...] = field(default=(), repr=False)
-    """Base-2 logarithm of the evidence after each block: above 0 for better, below 0 for worse."""
+    over_time: tuple[tuple[float, float], ...] = field(default=(), repr=False)
+    """Logarithms of the evidence after each block: for better, and for worse. Both may be below 0."""
     name: str = field(default="", repr=False)
     """The duel's name, which the names of its trials begin with."""
 
@@ -206,13 +206,14 @@ class DuelVerdict:
     def rows(self) -> list[dict[str, Any]]:
         """What each block came to and says, as every screen and file names it."""
         found = []
-        for block, log in zip(self.blocks, self.over_time, strict=True):
+        for block, (better, worse) in zip(self.blocks, self.over_time, strict=True):
+            most = max(better, worse)
             found.append(
                 {
                     "block": block.number, "seed": block.seed, "incumbent": block.incumbent,
                     "candidate": block.candidate, "difference": block.candidate - block.incumbent,
-                    "favours": _side(block.difference(self.rules.mode)), "evidence": 2.0 ** abs(log),
-                    "for": _side(log),
+                    "favours": _side(block.difference(self.rules.mode)), "evidence": math.exp(min(most, 700.0)),
+                    "for": _side(better - worse) if most > 0 else "",
                 }
             )  # fmt: skip
         return found
@@ -280,10 +281,7 @@ def judge(blocks: Sequence[Block], rules: Rules, *, ended: str = "", name: str =
         counted,
         rules,
         why="" if word != OPEN else failed or most or ended,
-        over_time=tuple(
-            (more if more >= less else -less) / math.log(2)
-            for more, less in zip(above[:number], below[:number], strict=True)
-        ),
+        over_time=tuple(zip(above[:number], below[:number], strict=True)),
         name=name,
     )
 

@@ -57,8 +57,12 @@ def duel_lines(duels: Sequence[Duelled], *, brief: bool = False) -> Iterator[str
     """
     for duel in duels:
         yield ""
-        yield f"Duel {duel['duel']}: {duel['state']}"
-        for sentence in _sentences(duel, brief=brief):
+        head, said = f"Duel {duel['duel']}: ", _sentences(duel, brief=brief)
+        if said[0].startswith(duel["state"]):  # it need not be said twice
+            said[0] = f"{head}{said[0]}"
+        else:
+            yield f"{head}{duel['state']}"
+        for sentence in said:
             yield from wrap(sentence, WIDEST)
 
 
@@ -96,7 +100,7 @@ def draw_bars(picture: Picture, duel: Duelled, span: tuple[float, float], y: flo
     rows, sign = duel["blocks"], 1 if duel["mode"] == "max" else -1
     room = max(len(rows), min(duel["most"], FEWEST))
     gains = [_gain(row, sign) for row in rows]
-    logs = [math.log2(row["evidence"]) * (-1 if row["for"] == "worse" else 1) for row in rows]
+    logs = [math.log2(row["evidence"]) * {"better": 1, "worse": -1}.get(row["for"], 0) for row in rows]
     names = [f"seed {row['block']}: {_difference(row)}" for row in rows]
     told = [f"seed {row['block']}: evidence {row['evidence']:.3g}, {row['for'] or 'none'}" for row in rows]
     _bars(picture, span, y, ("better by seed", gains, names), room)
