@@ -113,6 +113,7 @@ def test_a_duel_continues_only_on_the_data_that_it_began_on(ledger: Ledger) -> N
         assert again.duel == first.duel and len(blocks) == 1, now
         ledger.end(again.duel, judge([BLOCK], RULES, ended="it was stopped"))
     assert again.data == Data("a", 900, 64, "x", "z")
+    assert [told["seeds"] for told in ledger.told()] == [1], "the one that was continued last"
     assert began.change(Data("a")) == began.change(Data()) == Data("a").change(began) == ""
     assert "on the stream 'a'" in Data("a").change(Data("b"))
 

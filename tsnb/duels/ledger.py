@@ -134,6 +134,10 @@ def seed_of(root: int, number: int) -> int:
     return int(hashed(np.array([number]), f"duel {root}")[0] >> np.uint64(33))
 
 
+def _began(asked: Asked) -> float:
+    return asked.began_s
+
+
 class Ledger:
     """The duels of one project.
 
@@ -221,7 +225,7 @@ class Ledger:
         key = (asked.name, asked.code, asked.series)
         same = [
             one
-            for one in known.values()
+            for one in sorted(known.values(), key=_began)
             if asked.code and one.duel != asked.duel and (one.name, one.code, one.series) == key
         ]
         change = same[-1].data.change(asked.data) if same else ""
@@ -281,8 +285,10 @@ class Ledger:
         known, blocks, ended, left = self._read()
         found = []
         over = {key: key in ended or key in left or not one.lives for key, one in known.items()}
-        last = {one.name: one for one in known.values()}
-        for one in sorted(last.values(), key=lambda each: each.began_s)[-SHOWN:]:
+        last = {
+            one.name: one for one in sorted(known.values(), key=_began)
+        }  # one may continue after a later one
+        for one in sorted(last.values(), key=_began)[-SHOWN:]:
             why = left.get(one.duel, "its process has ended" if over[one.duel] else "")
             verdict = judge(blocks.get(one.duel, []), one.rules, ended=why, name=one.name)
             found.append(verdict.told(one.name, over=over[one.duel]))

@@ -78,15 +78,23 @@ def chosen_runs(name: str | None, all_runs: bool, tag: str | None = None) -> tup
             raise NoSuchRecord(
                 _missing(f"No trial or sweep is named {name!r} in {directory}", name, there, "names")
             )
-        runs = found if all_runs or tag is not None else _of_last_duel(found)
+        runs = found if all_runs or tag is not None else _of_last_duel(found, name, directory)
     return directory, runs if tag is None else _tagged(runs, tag)
 
 
-def _of_last_duel(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Return runs without those of former duels: a later duel of the same name may have fewer seeds."""
-    duels = [run.params.get("duel") if {"arm", "block"} <= run.params.keys() else None for run in runs]
-    last = next((duel for duel in reversed(duels) if duel is not None), None)
-    return [run for run, duel in zip(runs, duels, strict=True) if duel in {None, last}]
+def _of_last_duel(runs: list[RunRecord], name: str, directory: Path) -> list[RunRecord]:
+    """Return the runs of the last duel of a name, if there is one. Those of former duels have other seeds."""
+    last = next((duel for run in reversed(runs) if (duel := _duel_of(run)) is not None), None)
+    if last is None:
+        return runs
+    every = read_runs(directory, all_runs=True)  # a duel may continue after a later one
+    found = {run.name: run for run in every if name in {run.name, run.sweep} and _duel_of(run) == last}
+    return list(found.values())
+
+
+def _duel_of(run: RunRecord) -> object:
+    """Return which duel of its name a run is of; None: it is of none."""
+    return run.params.get("duel") if {"arm", "block"} <= run.params.keys() else None
 
 
 def named_runs(
