@@ -287,7 +287,7 @@ def spent_alike(svg: str, page: Page) -> None:
     text = html.unescape(svg.partition('aria-label="')[2].partition('"')[0])
     for name, (rate, shares) in page.evaluate(SPENT).items():
         parts = [f"{share} %" for share in re.findall(r"([\d.]+)\s%", shares)[:3]]
-        wanted = rf"^{re.escape(name)} .* {' +'.join(parts)} +[\d:]+ +{re.escape(rate)} "
+        wanted = rf"^{re.escape(name)} .* {' +'.join(parts)}(?: +[\d:]+)+ +{re.escape(rate)} "
         row = next(line for line in text.replace("\xa0", " ").splitlines() if line.startswith(f"{name} "))
         assert re.search(wanted, row), (row, rate, shares)
 
