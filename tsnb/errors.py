@@ -170,7 +170,7 @@ class LoaderFailed(TsnbError):
 
     The message has the loader's own traceback.
 
-    Fix: Correct the loader. To see the error alone, run `next(iter(loader))` in the notebook.
+    Fix: Correct the loader. To see the error alone, run `for batch in loader: pass` in the notebook.
 
     Attributes:
         summary: Cause of the failure, without the traceback.
