@@ -407,7 +407,13 @@ def test_an_interrupt_of_the_waiting_says_that_the_duel_continues(
     with pytest.raises(KeyboardInterrupt):
         duel.wait(LIMIT_S)
     said = "the duel continues while its stream is served. To end it, call its stop()"
-    until(lambda: said in capfd.readouterr().out, LIMIT_S)
+    seen: list[str] = []  # a line may come in parts
+
+    def told() -> bool:
+        seen.append(capfd.readouterr().out)
+        return said in "".join(seen)
+
+    until(told, LIMIT_S)
     assert not duel.over
     duel.stop()
     assert duel.over and duel.verdict.why == "it was stopped"
