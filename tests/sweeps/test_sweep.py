@@ -530,7 +530,13 @@ def test_what_is_run_again_shows_where_it_was_asked_for(capsys: pytest.CaptureFi
     before = OldCell()
     sweep = swept(CellCode("print('lr is', lr)", {}), "net", grid={"lr": [1, 2]}, outlet=before).wait(60)
     sweep["net-lr1"].rerun(lr=3).wait(60)
-    until(lambda: "[net-lr3] lr is 3" in capsys.readouterr().out, 10)
+    shown: list[str] = []  # a line may come in parts
+
+    def told() -> bool:
+        shown.append(capsys.readouterr().out)
+        return "[net-lr3] lr is 3" in "".join(shown)
+
+    until(told, 10)
     assert "[net-lr1] lr is 1" in before.text and "lr is 3" not in before.text
 
 
