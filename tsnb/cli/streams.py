@@ -87,10 +87,8 @@ def _serve_here(
         spare_seed: The seed of a DataLoader that was given none, where this process may be started again.
         first_epoch: The epoch to begin with.
     """
-    with (
-        contextlib.closing(Promise(options.name, first=True)),
-        plain_warnings(),
-    ):  # who attaches meanwhile waits
+    # who attaches meanwhile waits
+    with contextlib.closing(Promise(options.name, first=True)), plain_warnings():
         producer = _begin(options, given, spare_seed, first_epoch)
     with producer:
         print(

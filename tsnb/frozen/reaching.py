@@ -29,26 +29,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from tsnb.stream.loader.identity import is_installed, names_in
+from tsnb.stream.loader.identity import SCALARS, is_installed, names_in
 
 __all__ = ["Reached", "reached"]
 
 MOST_VALUES = 50_000
 """Looked at; what lies behind them is not found."""
-_PLAIN = (
-    type(None),
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    range,
-    slice,
-    np.generic,
-    torch.dtype,
-    torch.device,
-)
+_PLAIN = (*SCALARS, torch.device)
 _SEQUENCES = (list, tuple, set, frozenset, deque)
 _NEVER = ("torch", "numpy", "tsnb", "IPython", "ipykernel")
 """Packages whose objects hold no network of a frozen part; torch's networks are not meant."""

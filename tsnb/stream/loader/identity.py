@@ -29,14 +29,14 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["identity", "is_installed", "names_in"]
+__all__ = ["SCALARS", "identity", "is_installed", "names_in"]
 
 WHOLE_BYTES = 1 << 28
 """Read in a quarter of a second; a stream is started that much later."""
 PIECES, PIECE_BYTES = 256, 1 << 16
 MOST_DEEP = 200
 """Values in one another."""
-_SCALARS = (
+SCALARS = (
     type(None),
     bool,
     int,
@@ -50,6 +50,7 @@ _SCALARS = (
     np.generic,
     torch.dtype,
 )
+"""Kinds of values with nothing in them."""
 _WITHOUT_ORDER = (type(threading.Lock()), type(threading.RLock()), threading.Event, logging.Logger)
 _OF_CLASSES = frozenset({
     "__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__firstlineno__", "__static_attributes__",
@@ -109,7 +110,7 @@ class _Described:
         self.digest.update(repr(words).encode("utf-8", "surrogatepass"))
 
     def _one(self, value: Any) -> None:
-        if isinstance(value, _SCALARS):
+        if isinstance(value, SCALARS):
             self._say(type(value).__name__, value)
             return
         if id(value) in self._met:

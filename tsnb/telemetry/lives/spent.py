@@ -157,7 +157,6 @@ def spent(readings: Sequence[StreamReading], ends: Ends | None = None) -> list[S
     for reading in readings:
         ends.feed(reading)
         taken.feed(reading)
-    for reading in readings:
         for end in reading.ends:
             _close(by_name.get(end.name, ()), end)
     for name, end in ends.by_name.items():
