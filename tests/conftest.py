@@ -8,15 +8,16 @@ the machine hold does not count (`tests/leftovers.py`).
 from __future__ import annotations
 
 import gc
+import io
 import os
 import re
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -113,6 +114,15 @@ def pytest_runtest_call() -> Iterator[None]:
         if "PYTEST_XDIST_WORKER" in os.environ:  # the user's own reaches the process that directs the workers
             pytest.fail("an interrupt came outside of what expected it")
         raise
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
+    """What has been printed since the test began, for one that waits for another thread's line.
+
+    `readouterr` reads what there is and then empties it: a line that comes in between is lost.
+    """
+    return lambda: cast("io.StringIO", sys.stdout).getvalue()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -11,7 +11,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -399,7 +399,7 @@ def test_a_duel_that_was_stopped_continues(arms: dict[str, Any]) -> None:
 
 
 def test_an_interrupt_of_the_waiting_says_that_the_duel_continues(
-    arms: dict[str, Any], capfd: pytest.CaptureFixture[str]
+    arms: dict[str, Any], printed: Callable[[], str]
 ) -> None:
     """And how to end it."""
     duel = tsnb.duel(arms["first"], arms["hours"], metric="acc", at_once=2)
@@ -407,13 +407,7 @@ def test_an_interrupt_of_the_waiting_says_that_the_duel_continues(
     with pytest.raises(KeyboardInterrupt):
         duel.wait(LIMIT_S)
     said = "the duel continues while its stream is served. To end it, call its stop()"
-    seen: list[str] = []  # a line may come in parts
-
-    def told() -> bool:
-        seen.append(capfd.readouterr().out)
-        return said in "".join(seen)
-
-    until(told, LIMIT_S)
+    until(lambda: said in printed(), LIMIT_S)
     assert not duel.over
     duel.stop()
     assert duel.over and duel.verdict.why == "it was stopped"

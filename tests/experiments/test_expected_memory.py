@@ -149,7 +149,7 @@ def test_a_trial_is_queued_by_what_its_last_run_took_and_says_so(
     project: Path,
     hold: Callable[..., int],
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    printed: Callable[[], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only where memory is short: it starts when there is enough, and at once with needs=0."""
@@ -160,7 +160,7 @@ def test_a_trial_is_queued_by_what_its_last_run_took_and_says_so(
     tsnb.run(hold, mib=300, path=str(path), name="large").wait(HANG_S)
     assert 300 * MIB <= peak_of("large") < 1200 * MIB
     again = tsnb.run(hold, mib=300, path=str(path), name="large").wait(HANG_S)
-    assert "queued" not in capsys.readouterr().out, "there is enough: nothing changes"
+    assert "queued" not in printed(), "there is enough: nothing changes"
     free[0] = 100 * MIB
     again = tsnb.run(hold, mib=300, path=str(path), name="large")
     until(lambda: again.waits_for)
@@ -170,14 +170,7 @@ def test_a_trial_is_queued_by_what_its_last_run_took_and_says_so(
         and "as its run 2 took, and 100.0 MiB are free (of a test's memory)" in why
     )
     assert f"queued: {why}" in repr(trials)
-    said = ""
-
-    def told() -> str:
-        nonlocal said
-        said += capsys.readouterr().out
-        return said
-
-    until(lambda: f"trial 'large' queued: {why}" in told())
+    until(lambda: f"trial 'large' queued: {why}" in printed())
     assert again.state == "queued"
     free[0] = 4096 * MIB
     assert again.wait(HANG_S).result() == 300 * MIB and not again.waits_for

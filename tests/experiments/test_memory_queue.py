@@ -115,7 +115,7 @@ def until(fact: Callable[[], object]) -> None:
 def test_a_trial_waits_for_the_memory_of_another_and_says_so(
     hold: Callable[..., int],
     tmp_path: os.PathLike[str],
-    capsys: pytest.CaptureFixture[str],
+    printed: Callable[[], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It starts when that one has ended; one that is stopped in the queue never runs, and the next moves up."""
@@ -129,17 +129,10 @@ def test_a_trial_waits_for_the_memory_of_another_and_says_so(
         tsnb.run(hold, path=path, name=name, needs=size)
         for name, size in (("second", needs), ("third", needs), ("small", "1MiB"))
     )
-    said = ""
-
-    def told() -> str:
-        nonlocal said
-        said += capsys.readouterr().out
-        return said
-
-    until(lambda: "trial 'small' queued: 2 trials before it wait for memory" in told())
+    until(lambda: "trial 'small' queued: 2 trials before it wait for memory" in printed())
     assert (
-        "trial 'second' queued: it needs " in said
-        and "just started; it starts when enough memory is free" in said
+        "trial 'second' queued: it needs " in printed()
+        and "just started; it starts when enough memory is free" in printed()
     )
     assert [trial.state for trial in (second, third, small)] == ["queued"] * 3
     table = {row["name"]: row["state"] for row in json.loads(json.dumps(trials_rows()))}
@@ -148,7 +141,7 @@ def test_a_trial_waits_for_the_memory_of_another_and_says_so(
     until(lambda: second.state == "stopped")
     open(path, "w").close()
     assert len({trial.wait(HANG_S).result() for trial in (first, third, small)}) == 3
-    assert third.started_s < time.time() and "trial 'third' running" in told()
+    assert third.started_s < time.time() and "trial 'third' running" in printed()
     again = second.rerun(needs=0)
     assert again.wait(HANG_S).state == "done"
 

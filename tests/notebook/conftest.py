@@ -26,6 +26,7 @@ def ipython() -> Any:
 def shell(ipython: Any) -> Iterator[Any]:
     """Return the shell with `%load_ext tsnb` done and no variables of another test."""
     ipython.reset(new_session=False)
+    forget_watches()  # another folder's test may have watched a stream of the same name in this process
     ipython.run_line_magic("load_ext", "tsnb")
     yield ipython
     set_up("", {})

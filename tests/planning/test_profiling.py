@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,7 @@ def test_one_that_keeps_the_others_waiting_is_named_alone(
 
 
 def test_one_that_has_asked_and_waits_for_the_stream_is_not_told_to_attach(
-    train: Any, loader: DataLoader[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    train: Any, loader: DataLoader[Any], monkeypatch: pytest.MonkeyPatch, printed: Callable[[], str]
 ) -> None:
     """Another trial is in the middle of an epoch: nothing is wrong with this one, which waits for the next."""
     monkeypatch.setattr("tsnb.planning.waves.SILENT_S", 8.0)
@@ -179,9 +180,8 @@ def test_one_that_has_asked_and_waits_for_the_stream_is_not_told_to_attach(
         for _ in range(50):
             next(going)
         with together({"late": starter(late, "busy", 1)}, 1) as group:
-            said, deadline_s = "", time.monotonic() + 60
-            while "no batch yet" not in said and time.monotonic() < deadline_s:
+            deadline_s = time.monotonic() + 60
+            while "no batch yet" not in printed() and time.monotonic() < deadline_s:
                 group.look({each.name: each for each in producer.status().consumers})
-                said += capsys.readouterr().out
                 time.sleep(0.02)
-    assert "late: no batch yet after 8 s, it has requested one and waits for the stream." in said
+    assert "late: no batch yet after 8 s, it has requested one and waits for the stream." in printed()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,19 +85,16 @@ def test_nothing_is_said_of_a_loader_that_gives_batches(capfd: pytest.CaptureFix
     assert not [each for each in threading.enumerate() if each.name == "tsnb-silence"]
 
 
-def test_it_is_said_again_after_a_while(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_said_again_after_a_while(monkeypatch: pytest.MonkeyPatch, printed: Callable[[], str]) -> None:
     """Of one wait, and not of another thread's."""
     monkeypatch.setattr("tsnb.stalling.silence.AGAIN_S", 0.6)
-    said, deadline_s = "", time.monotonic() + 60
+    deadline_s = time.monotonic() + 60
     with told_when_silent(1):
         waits()
-        while said.count("its worker has not finished a batch") < 2 and time.monotonic() < deadline_s:
+        while printed().count("its worker has not finished a batch") < 2 and time.monotonic() < deadline_s:
             time.sleep(0.05)
-            said += capsys.readouterr().out
         came()
-    assert said.count("has returned no batch") >= 2
+    assert printed().count("has returned no batch") >= 2
 
 
 @pytest.mark.slow

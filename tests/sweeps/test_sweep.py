@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -507,7 +508,7 @@ def test_one_trial_run_again_with_another_parameter_is_another_trial(page: Any) 
     ],
 )
 def test_a_comparison_that_never_came_is_told(
-    metric: str, every: int, said: str, capsys: pytest.CaptureFixture[str]
+    metric: str, every: int, said: str, printed: Callable[[], str]
 ) -> None:
     """A misspelt metric or too large a step would else look like a sweep in which all were equally good."""
     import __main__
@@ -515,28 +516,15 @@ def test_a_comparison_that_never_came_is_told(
     exec("def logs(lr):\n    for _ in range(3): __import__('tsnb').log(loss=lr)", vars(__main__))
     rule = tsnb.search.halving(metric, every=every, mode="min")
     tsnb.sweep(vars(__main__)["logs"], grid={"lr": [1, 2]}, prune=rule).wait(60)
-    shown = ""
-
-    def told() -> bool:
-        nonlocal shown
-        shown += capsys.readouterr().out
-        return re.search(f"no trial could be stopped early: .*{said}", shown) is not None
-
-    until(told)
+    until(lambda: re.search(f"no trial could be stopped early: .*{said}", printed()) is not None)
 
 
-def test_what_is_run_again_shows_where_it_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_run_again_shows_where_it_was_asked_for(printed: Callable[[], str]) -> None:
     """Not under the cell of the sweep, with the mark of the trial that it was made of."""
     before = OldCell()
     sweep = swept(CellCode("print('lr is', lr)", {}), "net", grid={"lr": [1, 2]}, outlet=before).wait(60)
     sweep["net-lr1"].rerun(lr=3).wait(60)
-    shown: list[str] = []  # a line may come in parts
-
-    def told() -> bool:
-        shown.append(capsys.readouterr().out)
-        return "[net-lr3] lr is 3" in "".join(shown)
-
-    until(told, 10)
+    until(lambda: "[net-lr3] lr is 3" in printed(), 10)
     assert "[net-lr1] lr is 1" in before.text and "lr is 3" not in before.text
 
 
