@@ -159,11 +159,12 @@ def with_nan(say: Diagnosis, rows: Iterable[Row]) -> Diagnosis:
         say: What limits the stream.
         rows: The trials.
     """
-    lost = {
-        row.name: names
-        for row in rows
-        if row.here and (names := [name for name, value in row.metrics.items() if math.isnan(value)])
-    }
+    lost: dict[str, list[str]] = {}
+    for row in rows:
+        if row.here and row.metrics:
+            for name, value in row.metrics.items():
+                if value != value:  # noqa: PLR0124 (nan; a call for each number of each trial costs each tick)
+                    lost.setdefault(row.name, []).append(name)
     if not lost:
         return say
     if len(lost) == 1:

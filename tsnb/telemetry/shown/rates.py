@@ -192,11 +192,14 @@ def _between(before: ConsumerReading, after: ConsumerReading, seconds: float) ->
     paused_s, timed_out_s = after.paused_s - before.paused_s, after.timed_out_s - before.timed_out_s
     # time is booked when a step ends, so a long step can bring more seconds than have passed
     passed_s = seconds - paused_s - timed_out_s
-    whole = max(passed_s, computing_s + waiting_s + held_s + joining_s, 1e-6)
+    booked_s = computing_s + waiting_s + held_s + joining_s
+    whole = passed_s if passed_s > booked_s else booked_s  # noqa: FURB136
+    if whole <= 0:
+        whole = 1e-6
     batches, samples = after.batches - before.batches, after.samples - before.samples
     step_s = computing_s / batches if batches else math.nan
     return Pace(
-        samples / max(passed_s, _LEAST_S),
+        samples / (passed_s if passed_s > _LEAST_S else _LEAST_S),  # noqa: FURB136
         computing_s / whole,
         waiting_s / whole,
         held_s / whole,

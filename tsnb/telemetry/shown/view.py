@@ -268,7 +268,7 @@ class StreamView:
         loader = self.rates.batches_per_s(), self.rates.loader_alone_per_s(), self.rates.left_s()
         lanes = {name: row.number for name, row in self.rows.items()} if reading.host else {}
         rows = [
-            (row.reading, row.number, row.pace, -1.0 if math.isnan(row.epochs) else row.epochs, row.batches)
+            (row.reading, row.number, row.pace, row.epochs if row.epochs >= 0 else -1.0, row.batches)
             for row in drawn
         ]
         self._frames += 1
