@@ -3,8 +3,10 @@
 ```
 TsnbError
   ProducerNotFound(LookupError)    no stream of that name is running
+    StreamNotNamed                 several streams are running, and the call names none of them
   NameInUse(ValueError)            a running stream or trial already has that name
   ProducerGone(ConnectionError)    the stream's process died or was stopped while a trial was attached
+    StreamStopped                  a user stopped the stream
   JoinRefused                      the stream cannot give the trial what it asked for
   ConsumerTimedOut                   the trial missed batches that the stream no longer holds
   GroupBroken                      another rank of the trial's group has ended
@@ -50,6 +52,8 @@ __all__ = [
     "RemoteProtocolError",
     "SharedBatchWarning",
     "StopRequested",
+    "StreamNotNamed",
+    "StreamStopped",
     "TrialFailed",
     "TsnbError",
     "UnsupportedPlatform",
@@ -73,6 +77,13 @@ class ProducerNotFound(TsnbError, LookupError):
     """
 
 
+class StreamNotNamed(ProducerNotFound):
+    """Several streams are running, and the call names none of them.
+
+    Fix: Name one of the streams that the message lists, for example `tsnb.attach(stream="mnist")`.
+    """
+
+
 class NameInUse(TsnbError, ValueError):
     """A running stream or trial already has this name.
 
@@ -89,8 +100,14 @@ class ProducerGone(TsnbError, ConnectionError):
     continue after a crash.
     """
 
-    stopped: bool = False
-    """Whether somebody stopped the stream: a trial that ends by this was stopped with it, and did not fail."""
+
+class StreamStopped(ProducerGone):
+    """A user stopped the stream while the trial was attached.
+
+    A trial that ends with this error counts as stopped, not as failed.
+
+    Fix: Nothing is wrong. To continue, serve the loader again and rerun the trial.
+    """
 
 
 class JoinRefused(TsnbError):

@@ -435,14 +435,22 @@ def test_a_trial_whose_stream_was_stopped_is_stopped_with_it(page: Any, until: U
         producer.stop()
         trial.wait(120)
         assert (trial.state, trial.life.failure) == ("stopped", "with its stream")
-        with pytest.raises(tsnb.errors.ProducerGone, match=r"was stopped\. Batches you hold") as gone:
+        with pytest.raises(tsnb.errors.StreamStopped, match=r"was stopped\. Batches you hold"):
             list(batches)
-    assert gone.value.stopped
     assert " s: with its stream\n" in page.text and not page.of("error")
     columns, rows = results_table("reads", False)
     assert dict(zip(columns, rows[0], strict=True))["state"] == "stopped"
     until(lambda: view.rows["reads"].end == "stopped")
     assert view.rows["reads"].error == "with its stream"
+
+
+def test_an_error_that_quotes_the_end_of_a_stream_is_a_failure_in_full(page: Any) -> None:
+    """The class of the error says that a stream was stopped on purpose. Its words do not."""
+    said = "Stream 'numbers' was stopped. Batches you hold stay valid."
+    trial = start("quotes", f"import tsnb\nraise tsnb.errors.ProducerGone({said!r})", page)
+    with pytest.raises(tsnb.errors.TrialFailed):
+        trial.wait(120)
+    assert [error["evalue"] for error in page.of("error")] == [said]
 
 
 UNTIDY = """

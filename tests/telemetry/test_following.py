@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
+import tsnb
 from tests.panel.streams import three_models
 from tsnb.errors import ProducerGone, ProducerNotFound, RemoteProtocolError
 from tsnb.telemetry.following import Follower
@@ -120,6 +124,20 @@ def test_it_waits_for_a_producer_and_says_what_to_do(
     stream.readings.put(three_models().reading())
     stream.up = True
     assert listener.heard_until("reading")[1] == "mnist"
+
+
+def test_where_several_streams_run_it_says_which(listener: Listener) -> None:
+    """A panel that names no stream does not say that none is served."""
+    loader = DataLoader(TensorDataset(torch.arange(4)), 2)
+    with tsnb.serve(loader, name="left"), tsnb.serve(loader, name="right"):
+        follower = Follower(None, listener.reading, listener.note)
+        follower.start()
+        try:
+            state, text, _ = listener.heard()
+        finally:
+            follower.close()
+    assert state == "absent"
+    assert re.match(r"Several streams are running: left .*, right .* Name one", text), text
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ import psutil
 
 from tsnb.config import runtime_directory
 from tsnb.engines import joined
-from tsnb.errors import ExtraMissing, ProducerNotFound, TsnbError
+from tsnb.errors import ExtraMissing, ProducerNotFound, StreamNotNamed, TsnbError
 from tsnb.native.forks import free_in_child
 from tsnb.private.directories import user_word
 from tsnb.stream.protocol.messages import PROTOCOL
@@ -302,7 +302,7 @@ def only_stream() -> str | None:
     ray = joined()
     names = _streams(ray) if ray is not None else []
     if len(names) > 1:
-        raise ProducerNotFound(
+        raise StreamNotNamed(
             f"Several streams are running in the cluster: {', '.join(names)}. Name one, for example "
             f"tsnb.attach(stream={names[0]!r})."
         )

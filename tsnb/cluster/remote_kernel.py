@@ -294,7 +294,7 @@ class RemoteChild:
             except ActorUnavailableError:
                 await asyncio.sleep(AGAIN_S)
             except ActorDiedError as error:
-                if not self.pid and not self._unwanted and "creation task" in str(error):
+                if not self.pid and not self._unwanted and error.actor_init_failed:
                     raise  # it is not that it died: it never came to be
                 raise KernelDied(self._death or cause_of_loss(str(error), self.host)) from None
 

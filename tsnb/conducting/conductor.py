@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,10 +24,15 @@ from tsnb.planners.queueing import Places
 from tsnb.records.writes import LoggedRow
 from tsnb.text.masks import masked
 
-__all__ = ["STREAMLESS", "Conductor", "Launcher"]
+__all__ = ["STREAMLESS", "Conductor", "Launcher", "failed_by"]
 
-STREAMLESS = ("ProducerGone", "ProducerNotFound")
+STREAMLESS = ("ProducerGone", "ProducerNotFound", "StreamNotNamed", "StreamStopped")
 """Failures after which no other trial needs to be tried: there is nothing to attach to."""
+
+
+def failed_by(trial: Trial, kinds: Collection[str]) -> bool:
+    """Return whether the code of a trial raised an error of one of these classes."""
+    return trial.state == "failed" and trial.life.failure.partition(":")[0] in kinds
 
 
 LOOK_S = 5.0
@@ -365,8 +370,7 @@ class Conductor:
             try:
                 trial.wait(NOTED_S)
             except TrialFailed as error:
-                first = str(error).partition("\n")[0]
-                said = first if any(f": {word}" in first for word in STREAMLESS) else ""
+                said = str(error).partition("\n")[0] if failed_by(trial, STREAMLESS) else ""
         if not said or not self._course.gives_up:
             return
         self.gave_up = self.gave_up or said

@@ -42,7 +42,7 @@ from tsnb.config import check_name, explained, private_directory, runtime_direct
 from tsnb.discovery.addresses import address_prefix, new_address, socket_directory, sweep_sockets
 from tsnb.discovery.entries import MOST_BYTES, Entry, age, is_at, lock, may_live, parsed, this_owner
 from tsnb.discovery.promises import Promised, promises, require_unpromised
-from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
+from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, StreamNotNamed, TsnbError
 from tsnb.machine.owners import has_gone, owner, same_boot
 from tsnb.machine.processes import is_stopped
 from tsnb.text.words import did_you_mean
@@ -125,7 +125,7 @@ def own_name() -> str:
     if len(own) == 1:
         return own[0]
     if own:
-        raise ProducerNotFound(f"Several streams of this notebook are running: {', '.join(own)}. Name one.")
+        raise StreamNotNamed(f"Several streams of this notebook are running: {', '.join(own)}. Name one.")
     there = f" Running: {', '.join(map(str, served))}. Name one." if served else ""
     raise ProducerNotFound(f"This notebook serves no stream.{there}")
 
@@ -257,7 +257,7 @@ def find(name: str | None = None) -> Entry:
         )
     listed = ", ".join(map(str, served))
     if name is None:
-        raise ProducerNotFound(
+        raise StreamNotNamed(
             f"Several streams are running: {listed}. Name one, for example "
             f"tsnb.attach(stream={served[0].name!r}), or tsnb status {served[0].name} in a terminal."
         )

@@ -32,7 +32,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tsnb.conducting.conductor import STREAMLESS, Launcher
+from tsnb.conducting.conductor import STREAMLESS, Launcher, failed_by
 from tsnb.duels.data import data_of
 from tsnb.duels.ledger import Asked, Ledger, seed_of
 from tsnb.duels.seeds import ARMS, Block, Rules
@@ -201,11 +201,11 @@ class Arms(Launcher):
         number, arm = int(trial.name.rsplit("-", 2)[1]), _arm_of(trial.name)
         there = self._running.setdefault(number, {})
         there[arm] = trial
-        if _lacks(trial, STREAMLESS):
+        if failed_by(trial, STREAMLESS):
             self.finish(f"trial {trial.name} has no stream: {_error_of(trial)}")
         if len(there) < 2:
             other = self._started.get(f"{self._title}-{number}-{ARMS[1 - arm]}")
-            if trial.state == "failed" and other is not None and not _lacks(trial, THE_LOADERS):
+            if trial.state == "failed" and other is not None and not failed_by(trial, THE_LOADERS):
                 watch = threading.Thread(target=self._outlast, args=(trial, other), daemon=True)
                 watch.start()
             return
@@ -350,14 +350,9 @@ def _first_epoch(trial: Trial) -> int | None:
     return None
 
 
-def _lacks(trial: Trial, what: Sequence[str]) -> bool:
-    """Return whether a trial failed by one of some errors of its stream, which its code has no part in."""
-    return _error_of(trial).partition(":")[0] in what
-
-
 def _says_nothing(trial: Trial) -> bool:
     """Return whether the end of a trial says nothing of its code."""
-    return trial.state not in {"done", "failed"} or _lacks(trial, THE_LOADERS)
+    return trial.state not in {"done", "failed"} or failed_by(trial, THE_LOADERS)
 
 
 def _error_of(trial: Trial) -> str:

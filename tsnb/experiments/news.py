@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tsnb.config import limit_met
-from tsnb.errors import ProducerGone, StopRequested, TsnbError
+from tsnb.errors import StopRequested, StreamStopped, TsnbError
 from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.records.writes import LiveChange, LoggedRow
 from tsnb.text.printable import block, uncoloured
@@ -83,11 +83,13 @@ BY_STREAM = "by another notebook or a command"
 WITH_STREAM = "with its stream"
 """Who stopped a trial whose stream was stopped on purpose."""
 
-STREAM_STOPPED = " was stopped. Batches you hold "
-"""What a `ProducerGone` says of a stream that somebody stopped."""
-
-STOPPED = frozenset({"CancelledError", "KeyboardInterrupt", "StopRequested"})
-"""What ends code that was asked to end."""
+STOPPED = {
+    "CancelledError": "",
+    "KeyboardInterrupt": "",
+    StopRequested.__name__: BY_STREAM,
+    StreamStopped.__name__: WITH_STREAM,
+}
+"""The errors, by class, that end code which was asked to end; and who asked, where that shows it."""
 
 
 class Begun(NamedTuple):
@@ -298,23 +300,18 @@ def news_in(kind: str, content: dict[str, Any]) -> News | None:
     return news
 
 
-def how_it_ended(
-    raised: str, first: str = "", traceback: Sequence[str] = (), error: BaseException | None = None
-) -> Ended:
+def how_it_ended(raised: str, first: str = "", traceback: Sequence[str] = ()) -> Ended:
     """Return how code ended, wherever that is seen: in its kernel, or in the kernel's reply.
 
     Args:
         raised: The name of the error's class; "" if nothing was raised.
         first: What the error says, in one line.
         traceback: Its lines, as IPython has them.
-        error: The error itself, where it is known.
     """
     if not raised:
         return Ended("done")
-    if isinstance(error, ProducerGone) and error.stopped:
-        return Ended("stopped", WITH_STREAM)
     if raised in STOPPED:
-        return Ended("stopped", BY_STREAM if raised == StopRequested.__name__ else "")
+        return Ended("stopped", STOPPED[raised])
     return Ended("failed", block(f"{first}{limit_met(first)}\n\n{uncoloured(traceback)}".rstrip()))
 
 
@@ -326,9 +323,7 @@ def was_asked_for(error: Mapping[str, Any], stopping: bool) -> bool:
         stopping: Whether the trial was asked to stop.
     """
     kind = error.get("ename")
-    if kind == ProducerGone.__name__:
-        return STREAM_STOPPED in str(error.get("evalue"))
-    return kind == StopRequested.__name__ or (stopping and kind == KeyboardInterrupt.__name__)
+    return bool(STOPPED.get(kind or "")) or (stopping and kind == KeyboardInterrupt.__name__)
 
 
 def error_of(result: Any) -> BaseException | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tsnb.discovery import registry
 from tsnb.discovery.entries import Entry
-from tsnb.errors import ProducerNotFound, TsnbError
+from tsnb.errors import ProducerNotFound, StreamNotNamed, TsnbError
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.shown.curves import Curve
 from tsnb.telemetry.watching import Watch, watch, watched
@@ -115,7 +115,7 @@ def _only(served: list[str], known: dict[str, Watch]) -> str:
     if len(served) == 1:
         return served[0]
     if served:
-        raise ProducerNotFound(f"Several streams are served: {', '.join(served)}. Name one of them.")
+        raise StreamNotNamed(f"Several streams are served: {', '.join(served)}. Name one of them.")
     told = [name for name, its in known.items() if its.readings()]
     if told:
         return told[-1]

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
+from tsnb.errors import ProducerGone, ProducerNotFound, StreamNotNamed, TsnbError
 from tsnb.telemetry.host import HostSampler
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import ABSENT, OutcomeReading, PlanReading, StreamReading
@@ -231,8 +231,8 @@ class Follower:
 
 def _nobody(name: str | None, error: ProducerNotFound) -> str:
     """Say what to do when the stream is not served."""
-    if name is None and "several" in str(error):
-        return f"{error}".rstrip(".") + ". Name one of them."
+    if isinstance(error, StreamNotNamed):
+        return str(error)
     what = f"No stream named {name} is served yet" if name else "No stream is served yet"
     start = f"%tensorsocket start LOADER --name {name or 'NAME'}"
     return f"{what}. Start it with {start}. This panel follows it as soon as it exists."

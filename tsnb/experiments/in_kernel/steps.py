@@ -421,7 +421,7 @@ def _outcome(result: Any) -> Ended:
         return how_it_ended("")
     raised = "KeyboardInterrupt" if result is None else type(error).__name__
     last = uncoloured(shown).rstrip().rpartition("\n")[2]
-    return how_it_ended(raised, last if error is None else f"{raised}: {error}", shown, error)
+    return how_it_ended(raised, last if error is None else f"{raised}: {error}", shown)
 
 
 def finish(state: str, failure: str = "") -> None:

@@ -30,6 +30,7 @@ from tsnb.errors import (
     NameInUse,
     ProducerGone,
     RemoteProtocolError,
+    StreamStopped,
     TsnbError,
 )
 from tsnb.native.endings import Bound
@@ -155,9 +156,7 @@ class Attachment(Bound):
         self._at_last: Loop | None = None  # its epoch was left, and it is still busy with the last batch
         self._reported: Given | None = None
         self._face: weakref.ref[Consumer] | None = None
-        self.stopped_with: ProducerGone | None = (
-            None  # what was heard between two loops of a stream that was stopped
-        )
+        self.stopped_with: StreamStopped | None = None  # heard between two loops
         _made.add(self)
 
     @property
@@ -492,7 +491,7 @@ class Attachment(Bound):
                 self._line.discard_waiting()
             except ProducerGone as gone:
                 if not self.expects_successor:
-                    self.stopped_with = gone if gone.stopped else None
+                    self.stopped_with = gone if isinstance(gone, StreamStopped) else None
                     self.close()
 
     def rest(self, *, failed: bool = False) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tsnb.discovery import registry
-from tsnb.errors import ProducerNotFound
+from tsnb.errors import ProducerNotFound, StreamNotNamed
 from tsnb.stream.this_process import this_process
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _only_one() -> str | None:
         return None
     here = [entry.name for entry in registry.entries() if entry.name != in_cluster]
     if here:
-        raise ProducerNotFound(
+        raise StreamNotNamed(
             f"Several streams are running: {in_cluster} in the cluster, {', '.join(here)} on this "
             f"machine. Name one, for example tsnb.attach(stream={in_cluster!r})."
         )

@@ -27,6 +27,7 @@ from tsnb.errors import (
     ProducerGone,
     RemoteProtocolError,
     StopRequested,
+    StreamStopped,
 )
 from tsnb.machine.processes import has_gone, is_ending, is_stopped, watch
 from tsnb.stream.consumer.batches.device import device_access
@@ -239,9 +240,7 @@ class Connection:
                 continue
             if isinstance(message, ms.Stopping):
                 self.successor_s = message.reconnect_s
-                gone = self._gone("was stopped")
-                gone.stopped = not message.reconnect_s
-                raise gone
+                raise self._gone("was stopped", ProducerGone if message.reconnect_s else StreamStopped)
             if isinstance(message, ms.Steered) and message.to == "stop":
                 raise StopRequested(
                     f"A user asked this trial to stop reading stream {self.entry.name!r}, in the panel "
@@ -387,7 +386,7 @@ class Connection:
             "is running but closed this connection, which happens when a message breaks the protocol"
         )
 
-    def _gone(self, how: str) -> ProducerGone:
+    def _gone(self, how: str, kind: type[ProducerGone] = ProducerGone) -> ProducerGone:
         name = self.entry.name
         served = f'%tensorsocket start LOADER --name {name}, or tsnb.serve(..., name="{name}")'
         again = f"start it again ({served}) and attach again"
@@ -396,7 +395,7 @@ class Connection:
                 "attach again, which starts another relay. If the stream itself has ended, serve it again "
                 "first"
             )
-        return ProducerGone(
+        return kind(
             f"Stream {name!r} ({self.entry.origin}, {self.entry.whose_pid}) {how}. Batches you hold "
             f"stay valid. To continue, {again}."
         )
