@@ -133,6 +133,53 @@ def test_its_imports_are_there_already(start: Start) -> None:
     assert memory.uss < memory.rss / 2
 
 
+MAKE_AN_OPTIMIZER = """
+(lambda sys, before: (
+    sys.modules["torch"].optim.SGD([sys.modules["torch"].ones(1, requires_grad=True)], 0.1),
+    sorted(name for name in sys.modules.keys() - before if name.startswith("torch.")),
+))(__import__("sys"), {*__import__("sys").modules})[1]
+""".replace("\n", " ").strip()
+
+
+def test_the_first_optimizer_of_a_trial_imports_nothing(start: Start) -> None:
+    """Torch imports 800 modules then, over a second of a core for each of many trials."""
+    assert value(start(), MAKE_AN_OPTIMIZER) == []
+
+
+TRYING = """
+import sys
+sys.path += [{path!r}, {folder!r}]
+from tsnb.kernels.processes import forkserver
+forkserver.PRELOADED, forkserver.AT_FIRST_USE = ("torch",), ("harmless", *{more!r})
+forkserver.main()
+"""
+
+
+@pytest.mark.parametrize("more", [("missing",), ("threaded",)])
+def test_what_would_end_forking_is_left_to_the_kernels(
+    start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    """A module that starts a thread, or initialises CUDA, as it is imported: all kernels would be spawned."""
+    (tmp_path / "harmless.py").touch()
+    (tmp_path / "threaded.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    )
+    path = str(Path(forking.__file__).parents[3])
+    code = TRYING.format(path=path, folder=str(tmp_path), more=more)
+    monkeypatch.setattr(forking, "_current", None)
+    monkeypatch.setattr(forking, "entry", lambda _: code)
+    await_fork_server()
+    trying = server()
+    try:
+        child = start()
+        assert is_forked(child)
+        assert value(child, "'harmless' in __import__('sys').modules") == (more == ("missing",))
+        assert not value(child, "'threaded' in __import__('sys').modules")
+    finally:
+        the_hub().call(trying.end())
+        trying._process.wait()
+
+
 def test_twins_draw_different_random_numbers(start: Start) -> None:
     """Python, numpy's old generator and torch: each kernel begins somewhere else."""
     draw = (

@@ -51,7 +51,7 @@ from tsnb.native.memfd import has_memfd
 
 __all__ = ["ForkServer", "Unable", "await_server", "start", "the_server", "warm_up"]
 
-WARM_S = 15.0
+WARM_S = 20.0
 """How long a kernel waits for a server that is still importing. Later ones do not wait for one that took longer."""
 
 LIMITS = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))

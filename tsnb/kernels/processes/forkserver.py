@@ -35,6 +35,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from tsnb.kernels.cargo.lane import open_here
@@ -61,9 +62,19 @@ PRELOADED = (
 )  # fmt: skip
 """Modules that every kernel would import. Any that is missing here is imported by the kernel, or not at all."""
 
+AT_FIRST_USE = ("torch._dynamo",)
+"""What torch imports when a process makes its first optimizer: 800 modules, over a second for every trial."""
+
+BARE = "bare"
+"""Argument of a server that leaves these to its kernels."""
+
 
 def main() -> None:
-    """Serve; in each kernel, become it. Called with the arguments `PARENT CONTROL`: a pid and a descriptor."""
+    """Serve; in each kernel, become it. Called with the arguments `PARENT CONTROL`: a pid and a descriptor.
+
+    What the modules of `AT_FIRST_USE` do besides depends on torch's version and on the machine. If no fork could follow
+    them, for example because one starts a thread, this process begins anew without them.
+    """
     parent, descriptor = int(sys.argv[1]), int(sys.argv[2])
     tie_to_parent(parent)
     inherit_orphans()
@@ -71,9 +82,11 @@ def main() -> None:
         signal.SIGCHLD, signal.SIG_DFL
     )  # where the notebook ignores it, no status would be kept for us
     control = socket.socket(fileno=descriptor)
-    for name in PRELOADED:
-        with contextlib.suppress(Exception):  # the kernel will meet it, and can say so
-            importlib.import_module(name)
+    _import(PRELOADED)
+    if BARE not in sys.argv and not _obstacle():
+        _import(AT_FIRST_USE)
+        if _obstacle():
+            os.execv(sys.executable, [*sys.orig_argv, BARE])  # noqa: S606 (this very program)
     gc.collect()
     gc.disable()  # in here: a collection would write to memory that all kernels share
     gc.freeze()
@@ -81,6 +94,12 @@ def main() -> None:
     arguments = _Forker(control).serve()
     gc.enable()
     become_kernel(arguments)
+
+
+def _import(names: Iterable[str]) -> None:
+    for name in names:
+        with contextlib.suppress(Exception):  # the kernel will meet it, and can say so
+            importlib.import_module(name)
 
 
 class _Forker:
