@@ -13,7 +13,14 @@ from rich.console import Console
 
 from tests.panel.streams import Stream, Trial, three_models
 from tests.telemetry.test_diagnosis import consumer, stream
-from tsnb.telemetry.readings import CacheReading, GpuReading, HostReading, ProcessReading, StreamReading
+from tsnb.telemetry.readings import (
+    CacheReading,
+    EndReading,
+    GpuReading,
+    HostReading,
+    ProcessReading,
+    StreamReading,
+)
 from tsnb.telemetry.shown.view import StreamView
 from tsnb.telemetry.shown.view_text import as_text
 from tsnb.telemetry.shown.words import count
@@ -107,6 +114,37 @@ def test_the_sentence_begins_with_who_logs_nan() -> None:
     assert lead == f"{names[0]}: loss is nan." and text.startswith(f"{lead} {quiet.partition(' ')[0]}")
     assert said({"loss": nan, "val_loss": nan})[0] == f"{names[0]}: loss and val_loss are nan."
     assert said({"loss": nan}, {"loss": nan})[0] == f"2 trials log nan: {names[0]}, {names[1]}."
+
+
+def test_the_sentence_begins_with_who_failed_while_others_train() -> None:
+    """By name, with where to look; not of what failed before those that train now came."""
+    latest = list(three_models().run(30))[-1]
+    names, failed_s = [one.name for one in latest.consumers], latest.time_s
+
+    def said(*ended: tuple[str, str], attached_s: float = 0.0) -> tuple[str, str]:
+        view = told(three_models(), 20)
+        ends = tuple(EndReading(name, how, failed_s, 0, error="ValueError: no") for name, how in ended)
+        gone = {name for name, _ in ended}
+        here = [replace(one, attached_s=attached_s) for one in latest.consumers if one.name not in gone]
+        view.feed(replace(latest, consumers=tuple(here), ends=ends, time_s=latest.time_s + 5))
+        view.settle()
+        assert " ".join(drawn(view).split()).count(view.say.lead) == 1
+        return view.say.lead, view.say.text
+
+    lead, text = said((names[0], "failed"))
+    assert (
+        lead == f"{names[0]} failed: see its log."
+        and text.startswith(f"{lead} ")
+        and "." in text[len(lead) :]
+    )
+    assert said((names[0], "crashed"))[0] == f"{names[0]} crashed: see its log."
+    both = said((names[0], "crashed"), (names[1], "failed"))[0]
+    assert both == f"{names[0]} and {names[1]} failed: see their logs."
+    assert "failed" not in said((names[0], "done"))[1]
+    assert said((names[0], "failed"), attached_s=6.0)[0] == lead
+    assert "failed" not in said((names[0], "failed"), attached_s=4.0)[1], (
+        "it is no news of those that train now"
+    )
 
 
 def test_what_a_trial_waits_for_stands_below() -> None:

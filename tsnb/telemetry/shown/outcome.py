@@ -1,6 +1,6 @@
 """What came out of a stream whose trials have ended, in the words that the panel has too (`outcome.js`). Pure.
 
-`with_nan` names the trials that are lost before they have ended.
+`with_lost` names the trials that are lost while others train.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Protocol, TypeVar
 
 from tsnb.records import scores
 from tsnb.records.scores import declared, known_direction
-from tsnb.telemetry.readings import OutcomeReading
-from tsnb.telemetry.shown.diagnosis import Diagnosis
+from tsnb.telemetry.readings import EndReading, OutcomeReading
+from tsnb.telemetry.shown.diagnosis import NOBODY, Diagnosis
 from tsnb.telemetry.shown.rows import Row
 from tsnb.telemetry.shown.words import is_accuracy, metric
 
-__all__ = ["ENDS", "MARKS", "Compared", "best_of", "ends_of", "metrics_of", "outcome", "with_nan"]
+__all__ = ["ENDS", "MARKS", "Compared", "best_of", "ends_of", "metrics_of", "outcome", "with_lost"]
 
 ENDS = ("done", "failed", "crashed", "interrupted", "stopped", "pruned")
 """In the order in which they are told."""
@@ -28,6 +28,9 @@ MARKS = {"failed": "✕", "crashed": "✕", "interrupted": "■", "stopped": "�
 
 _NAMED = 2
 """More trials than this that are equal to the best are counted."""
+
+_LISTED = 3
+"""Names of lost trials in the sentence."""
 
 
 class Compared:
@@ -150,26 +153,59 @@ def _equal(trials: Sequence[Trained], best: Trained, name: str) -> str:
     )
 
 
-def with_nan(say: Diagnosis, rows: Iterable[Row]) -> Diagnosis:
-    """Return what limits a stream, and before that which trials log nan: that matters more than their pace.
+def with_lost(say: Diagnosis, rows: Iterable[Row], ends: Mapping[str, EndReading]) -> Diagnosis:
+    """Return what limits a stream, and before that which trials failed or log nan: that matters more than their pace.
 
-    Infinite numbers are not named: the norm of a gradient is one now and then.
+    Infinite numbers are not named: the norm of a gradient is one now and then. A failure is told while a trial is there
+    that was there then: it is news of what trains now, and not of what was tried before.
 
     Args:
         say: What limits the stream.
         rows: The trials.
+        ends: How those ended that have, by name.
     """
+    rows = list(rows)
+    lost = [said for said in (_failed(rows, ends), _nan(rows)) if said]
+    if not lost or say.lead == NOBODY or say.kind in ("failed", "gone"):
+        return say
+    return replace(say, text=" ".join([*lost, say.text]), lead=" ".join(lost))
+
+
+def _failed(rows: Sequence[Row], ends: Mapping[str, EndReading]) -> str:
+    """Say which trials failed or crashed since the oldest one that is here attached; empty: none did."""
+    lost = {row.name: row.end for row in rows if row.end in ("failed", "crashed") and not row.here}
+    if not lost:
+        return ""
+    began_s = [
+        row.life.last_s - row.reading.attached_s if row.life and row.reading.attached_s else -math.inf
+        for row in rows
+        if row.here
+    ]
+    since_s = min(began_s, default=-math.inf)
+    names = [name for name in lost if name in ends and ends[name].time_s >= since_s]
+    if not names:
+        return ""
+    what = "crashed" if all(lost[name] == "crashed" for name in names) else "failed"
+    if len(names) == 1:
+        return f"{names[0]} {what}: see its log."
+    if len(names) == 2:
+        return f"{names[0]} and {names[1]} {what}: see their logs."
+    return f"{len(names)} trials {what}: {_first(names)}. See their logs."
+
+
+def _nan(rows: Sequence[Row]) -> str:
+    """Say which trials log nan; empty: none does."""
     lost: dict[str, list[str]] = {}
     for row in rows:
         if row.here and row.metrics:
             for name, value in row.metrics.items():
                 if value != value:  # noqa: PLR0124 (nan; a call for each number of each trial costs each tick)
                     lost.setdefault(row.name, []).append(name)
-    if not lost:
-        return say
     if len(lost) == 1:
         name, metrics = next(iter(lost.items()))
-        lead = f"{name}: {' and '.join(metrics[:2])} {'is' if len(metrics) == 1 else 'are'} nan."
-    else:
-        lead = f"{len(lost)} trials log nan: {', '.join(list(lost)[:3])}{', …' if len(lost) > 3 else ''}."
-    return replace(say, text=f"{lead} {say.text}", lead=lead)
+        return f"{name}: {' and '.join(metrics[:2])} {'is' if len(metrics) == 1 else 'are'} nan."
+    return f"{len(lost)} trials log nan: {_first(list(lost))}." if lost else ""
+
+
+def _first(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:_LISTED])}{', …' if len(names) > _LISTED else ''}"

@@ -25,7 +25,7 @@ from tsnb.telemetry.shown.diagnosis import NOBODY, Diagnosis, MeanHost, diagnose
 from tsnb.telemetry.shown.frames import Logged, frame
 from tsnb.telemetry.shown.history import without_profiled
 from tsnb.telemetry.shown.marks import Ends, Mark, Marker, Taken, in_order
-from tsnb.telemetry.shown.outcome import Compared, outcome, with_nan
+from tsnb.telemetry.shown.outcome import Compared, outcome, with_lost
 from tsnb.telemetry.shown.rates import UNKNOWN, RateWindow, energy_use
 from tsnb.telemetry.shown.rows import Row, TimeSpent, life_of, never_attached, newly_logged
 
@@ -190,8 +190,7 @@ class StreamView:
         return StreamNews(reading, self._frame(reading, drawn, logged), marks)
 
     def _changed(self, reading: StreamReading) -> list[Mark]:
-        marks = self._marker.feed(reading)
-        if marks:
+        if marks := self._marker.feed(reading):
             self.marks = deque(in_order([*self.marks, *marks]), maxlen=MARKS)
         return marks
 
@@ -260,9 +259,10 @@ class StreamView:
         return self._said_per_s if known else self.rates.batches_per_s()
 
     def _found(self) -> Diagnosis:
-        """Say who logs nan, and what limits the stream now, in the numbers of the rows."""
+        """Say who failed or logs nan, and what limits the stream now, in the numbers of the rows."""
         paces = {name: row.pace for name, row in self.rows.items() if row.here}
-        return with_nan(diagnose(*self.rates.span, self._mean_host.host, paces=paces), self.rows.values())
+        say = diagnose(*self.rates.span, self._mean_host.host, paces=paces)
+        return with_lost(say, self.rows.values(), self.ends.by_name)
 
     def _frame(self, reading: StreamReading, drawn: list[Row], logged: list[Logged]) -> bytes:
         loader = self.rates.batches_per_s(), self.rates.loader_alone_per_s(), self.rates.left_s()
