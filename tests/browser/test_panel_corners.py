@@ -479,6 +479,58 @@ def test_a_narrow_row_tells_of_a_failed_trial_too_and_stars_the_best(browser: Br
     assert not host.errors
 
 
+@pytest.mark.parametrize("width", [360, 900])
+def test_a_narrow_row_of_a_trial_that_was_queued_keeps_its_parts_apart(browser: Browser, width: int) -> None:
+    """Its parameters stand there while it waits; with epochs and numbers later, each is a part of its own."""
+    host, stream = Host(browser, width), three_models()
+    stream.trials[0].joins_s = 20.0
+    name = stream.trials[0].name
+    *before, last = stream.run(30)
+    waits = [
+        replace(one, pending={name: "queued: it starts soon"} if k < 78 else {})
+        for k, one in enumerate(before)
+    ]
+    host.open(waits[:70])
+    params = {one.name: [["net", f"cnn-{k}"], ["lr", f"0.{k}"]] for k, one in enumerate(stream.trials)}
+    host.hear(
+        Message({"op": "params", "trials": params | {name: [["net", "small-cnn-wide"], ["lr", "0.1"]]}})
+    )
+    host.settle()
+    detail = host.page.locator(".tsnb-trials tbody", has_text=name).first.locator(".tsnb-detail")
+    expect(detail.locator(".tsnb-pair")).to_have_text(["net small-cnn-wide", "lr 0.1"])
+    for one in [*waits[71:], last]:
+        host.feed(one)
+    host.settle()
+    parts = detail.locator(".tsnb-pair").all_text_contents()
+    assert parts[:2] == ["net small-cnn-wide", "lr 0.1"] and parts[3].startswith("epoch ")
+    assert "   ".join(parts) in detail.text_content() and host.page.evaluate(CUT) == []  # type: ignore[operator]
+    assert not host.errors
+
+
+@pytest.mark.parametrize("width", [931, 1190, 1500])
+def test_the_error_of_a_failed_trial_has_all_of_its_line(browser: Browser, width: int) -> None:
+    """It was cut where the next column began, beside an empty line; a long one ends at the panel's edge."""
+    host = Host(browser, width)
+    *before, last = three_models().run(30)
+    names = [one.name for one in last.consumers]
+    short, long = "ValueError: " + "a word " * 13, "RuntimeError: " + "too long " * 60
+    ends = tuple(
+        EndReading(name, "failed", last.time_s + 1, one.pid, error=error.strip())
+        for name, one, error in zip(names, last.consumers, (short, long), strict=False)
+    )
+    host.open([*before, replace(last, time_s=last.time_s + 1, consumers=last.consumers[2:], ends=ends)])
+    host.hear(Message({"op": "params", "trials": {name: [["lr", "0.1"], ["width", "8"]] for name in names}}))
+    host.settle()
+    lines = [
+        host.page.locator(".tsnb-trials tbody", has_text=name).first.locator(".tsnb-detail-state")
+        for name in names[:2]
+    ]
+    over, long_over = (line.evaluate("(one) => one.scrollWidth - one.clientWidth") for line in lines)
+    assert over <= 0 and long_over > 0
+    assert host.page.evaluate(OVERFLOW) == [0, 0]
+    assert not host.errors
+
+
 def test_one_trial_that_diverged_flattens_no_other(browser: Browser) -> None:
     """The chart of the others is as high as without it, and its title says who is out of range."""
     host, stream = Host(browser, 1000), three_models()

@@ -19,6 +19,10 @@ export const COLUMNS = [
   ["", "tsnb-c-metric tsnb-n"], ["", "tsnb-c-metric tsnb-n"], ["", "tsnb-c-action"],
 ];
 
+const TOLD_LETTERS = 24; // of a parameter in the line below a narrow row, which has room
+
+const CELL_LETTERS = 12; // in a column, which cuts what it has no room for
+
 export const PARAM_COLUMNS = 3; // at most, on a wide page
 
 export class Row {
@@ -78,10 +82,10 @@ export class Row {
     }
     this.params.forEach((cell, k) => {
       const [name, value, brief] = params[k];
-      put(cell, parameter(value, brief));
+      put(cell, parameter(value, brief, CELL_LETTERS));
       attribute(cell, "title", value === undefined ? `${name}: not a parameter of this trial` : `${name} ${value}`);
     });
-    this.told = params.filter(([, value]) => value !== undefined).map(([name, value]) => `${name} ${parameter(value)}`);
+    this.told = params.filter(([, value]) => value !== undefined).map(([name, value]) => `${name} ${parameter(value, undefined, TOLD_LETTERS)}`);
   }
 
   /** Show its name in short; who hears or points has all of it. */
@@ -152,8 +156,9 @@ export class Row {
     put(this.part, part || "");
     this.part.hidden = !part;
     attribute(this.cells[0], "title", part ? `${this.name}: ${part}` : this.name);
-    put(this.detailState, failed ? error : pending ? `${pending}   ` : `${words.label}   `);
-    this.element.classList.toggle("tsnb-failed", Boolean(failed) && !["stopped", "pruned"].includes(now.state));
+    const alone = Boolean(failed) && !["stopped", "pruned"].includes(now.state); // its error has a line of its own
+    put(this.detailState, alone ? error : `${failed || pending || words.label}   `);
+    this.element.classList.toggle("tsnb-failed", alone);
     this.element.classList.toggle("tsnb-pending", Boolean(pending));
     this.cells[1].dataset.tone = this.detailState.dataset.tone = words.tone;
     const nothing = { fill: 0, lag: NaN, samplesPerS: NaN, computing: 0, waiting: 0, held: 0 };
@@ -210,9 +215,13 @@ export class Row {
 
   /** The line below a narrow row: what wide rows have in columns, as new as there, so that it agrees with header and strip. */
   drawDetail(pending) {
-    if (pending) return put(this.detail, (this.told || []).join("   "));
+    if (pending) return this.detailOf(this.told || []);
     const rate = this.cells[3].textContent, left = this.left.textContent;
-    const parts = [...(this.told || []), rate === "–" ? "" : `${rate} samples/s`, `epoch ${this.epoch.textContent}`, left.endsWith("left") ? left : "", ...this.numbers].filter(Boolean);
+    this.detailOf([...(this.told || []), rate === "–" ? "" : `${rate} samples/s`, `epoch ${this.epoch.textContent}`, left.endsWith("left") ? left : "", ...this.numbers].filter(Boolean));
+  }
+
+  /** Each part is whole in its line, with room between them. */
+  detailOf(parts) {
     const words = parts.join("   ");
     if (words === this.detailed) return;
     this.detailed = words;

@@ -128,10 +128,10 @@ const decimalsOf = (size) => (size >= 100 ? 0 : size >= 10 ? 1 : size >= 1e-2 ||
 const PARAM_LETTERS = 8;
 
 /** A parameter's value where there is little room: 0.00012345 -> 1.23e-4, as all are in a column that is `brief`; the tooltip has all of it. */
-export function parameter(value, brief = isLong(value)) {
+export function parameter(value, brief = isLong(value), letters = PARAM_LETTERS) {
   if (value === undefined) return "–";
   const text = typeof value !== "number" ? value : brief && value !== 0 ? Number(value.toPrecision(3)).toExponential() : plainly(value);
-  return text.length > PARAM_LETTERS ? `${text.slice(0, PARAM_LETTERS - 1)}…` : text;
+  return text.length > letters ? `${text.slice(0, letters - 1)}…` : text;
 }
 
 /** Whether a parameter has no room as it is usually written: 0.0003 has, 0.00001 has not. */
