@@ -75,7 +75,8 @@ def test_trials_that_are_equal_to_the_best_are_named(trials: list[Spent]) -> Non
 def test_a_failed_trial_is_not_the_best_while_another_is_done(trials: list[Spent]) -> None:
     """Its number may be a lucky one: it did not come to its end."""
     failed = [replace(trials[1], state="failed"), trials[0], trials[2]]
-    assert outcome(failed) == (f"{trials[2].name} is best: accuracy 95.0 %.", "2 done, 1 failed.")
+    rest = f"2 done, 1 failed. {trials[1].name} ended early with 97.0 %."
+    assert outcome(failed) == (f"{trials[2].name} is best: accuracy 95.0 %.", rest)
 
 
 def test_a_report_of_what_is_over_says_how_to_go_on(trials: list[Spent]) -> None:

@@ -16,7 +16,9 @@ const ways = { loss: -1, accuracy: 1 };
 test("the best of those that are done is told by its accuracy, and how all ended", () => {
   const store = storeOf(three, ways);
   assert.equal(decisive(store), "accuracy");
-  assert.deepEqual(outcome(store), ["cnn is best: accuracy 97.0 %.", "2 done, 1 failed."]);
+  assert.deepEqual(outcome(store), ["cnn is best: accuracy 97.0 %.", "2 done, 1 failed. vit ended early with 99.0 %."]);
+  const lost = [...three.slice(0, 2), lane("vit", "stopped", { loss: 0.2, accuracy: 0.96 })];
+  assert.equal(outcome(storeOf(lost, ways))[1], "2 done, 1 stopped.", "it was no better");
 });
 
 test("the number by which the best is told is among those that are shown, and a column says what it has", () => {

@@ -135,7 +135,20 @@ def outcome(trials: Sequence[Trained], told: OutcomeReading | None = None) -> tu
         return f"{ends}.", ""
     trial, name = best
     said = f"{trial.name} is best: {name} {metric(name, trial.metrics[name])}"
-    return f"{said}{_equal(trials, trial, name)}.", f"{ends}."
+    return f"{said}{_equal(trials, trial, name)}.", f"{ends}.{_better(trials, trial, name, told)}"
+
+
+def _better(trials: Sequence[Trained], best: Trained, name: str, told: OutcomeReading | None) -> str:
+    """Say which trial had a better number than the best one, and does not count as it ended early; empty: none had."""
+    if best.state in scores.ENDED_EARLY:
+        return ""
+    way = -1 if known_direction(name, told.directions if told is not None else None) == "min" else 1
+    first = best
+    for trial in sorted(trials, key=lambda one: one.name):
+        value = trial.metrics.get(name, math.nan)
+        if trial.state in scores.ENDED_EARLY and way * (value - first.metrics[name]) > 0:
+            first = trial
+    return "" if first is best else f" {first.name} ended early with {metric(name, first.metrics[name])}."
 
 
 def _equal(trials: Sequence[Trained], best: Trained, name: str) -> str:

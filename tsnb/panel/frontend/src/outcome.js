@@ -51,12 +51,23 @@ export function outcome(store) {
   if (!ends) return ["", ""];
   const name = decisive(store), best = name === undefined ? -1 : store.bestOf(name);
   if (best < 0) return [`${ends}.`, ""];
-  return [`${store.lanes[best].name} is best: ${name} ${metric(name, store.value(best, name))}${equal(store, best, name)}.`, `${ends}.`];
+  return [`${store.lanes[best].name} is best: ${name} ${metric(name, store.value(best, name))}${equal(store, best, name)}.`, `${ends}.${better(store, best, name)}`];
+}
+
+const isEarly = ({ here, end }) => !here && EARLY.has(end);
+
+/** Which trial had a better number than the best one, and does not count as it ended early; empty: none had. */
+function better(store, best, name) {
+  const { lanes } = store, way = store.ways[name];
+  if (isEarly(lanes[best])) return "";
+  const early = lanes.map((_, k) => k).filter((k) => lanes[k] && isEarly(lanes[k]) && lanes[k].metrics.includes(name)).sort((a, b) => (lanes[a].name < lanes[b].name ? -1 : 1));
+  const first = early.reduce((than, k) => (way * (store.value(k, name) - store.value(than, name)) > 0 ? k : than), best);
+  return first === best ? "" : ` ${lanes[first].name} ended early with ${metric(name, store.value(first, name))}.`;
 }
 
 /** Which trials have the number of the best; empty: none. */
 function equal(store, best, name) {
-  const { lanes } = store, early = ({ here, end }) => !here && EARLY.has(end);
+  const { lanes } = store, early = isEarly;
   const same = lanes.filter((lane, k) => lane && k !== best && lane.metrics.includes(name) && store.value(k, name) === store.value(best, name) && early(lane) === early(lanes[best])).map((lane) => lane.name).sort();
   return same.length ? `, equal to ${same.length <= NAMED ? same.join(" and ") : `${same.length} others`}` : "";
 }
