@@ -28,12 +28,13 @@ def test_what_sets_the_range_is_the_same_as_in_the_panel(case: dict[str, Any]) -
 
 
 def test_a_trial_gave_up_by_its_end_or_by_its_numbers() -> None:
-    """A last number that is none, or is worse than the first, says so too."""
+    """A last number that is none, or is far worse than the first, says so too; a little worse is no end."""
     assert (
         gave_up("pruned", [2.0, 1.0], -1)
         and gave_up("done", [2.0, math.nan], 0)
-        and gave_up("done", [1.0, 2.0], -1)
+        and gave_up("done", [1.0, 2.5], -1)
     )
+    assert not gave_up("", [2.3, 2.4], -1) and not gave_up("", [0.12, 0.1], 1)
     assert not gave_up("stopped", [2.0, 1.0], -1) and not gave_up("done", [1.0, 2.0], 0)
 
 

@@ -31,7 +31,9 @@ class DrawnLine(NamedTuple):
 
 
 def gave_up(state: str, ys: Sequence[float], way: int) -> bool:
-    """Return whether nobody waits for a trial: by its end, or as its last number is none, or worse than its first.
+    """Return whether nobody waits for a trial: by its end, or as its last number is none, or far worse than its first.
+
+    Far worse: by more than the first number itself. A trial that learns nothing yet is no such one: its line stays.
 
     Args:
         state: How it ended, or its state.
@@ -41,7 +43,7 @@ def gave_up(state: str, ys: Sequence[float], way: int) -> bool:
     if state in EARLY or not ys or not math.isfinite(ys[-1]):
         return True
     first = next(value for value in ys if math.isfinite(value))
-    return way * (ys[-1] - first) < 0
+    return way * (ys[-1] - first) < -abs(first)
 
 
 def calm_extent(lines: Sequence[DrawnLine]) -> tuple[float, float] | None:

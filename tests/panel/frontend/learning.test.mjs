@@ -170,7 +170,7 @@ test("trials that nobody waits for do not set the range where they lie far outsi
   assert.deepEqual(inRange([good, far], never), [good, far], "one that trains well is looked at");
   assert.deepEqual(inRange([near, far], gaveUp), [near, far]);
   assert.deepEqual(inRange([curve(1), far], gaveUp)[1], far, "a point has no height");
-  assert.deepEqual([[far, -1], [good, -1], [good, 1], [curve(1, NaN), 0], [curve(9), -1]].map(([one, way]) => diverged(one, way)), [true, false, true, true, false]);
+  assert.deepEqual([[far, -1], [good, -1], [curve(2.3, 2.4), -1], [curve(0.12, 0.1), 1], [curve(0.5, -9), 1], [curve(1, NaN), 0], [curve(9), -1]].map(([one, way]) => diverged(one, way)), [true, false, false, false, true, true, false]);
 });
 
 for (const { what, way, lines, counts } of CASES) {

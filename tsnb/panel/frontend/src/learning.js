@@ -191,10 +191,11 @@ export function inRange(curves, gaveUp, way = 0) {
 
 const only = ({ x, y }, fits) => ({ x: x.filter((_, k) => fits(k)), y: y.filter((_, k) => fits(k)) });
 
-/** Whether a trial's number is none any more, or worse than where it began. `way`: 1 where much is good, -1 where little is. */
+/** Whether a trial's number is none any more, or worse than where it began by more than that: of one that learns nothing yet the line
+ * stays. `way`: 1 where much is good, -1 where little is. */
 export function diverged({ y }, way) {
   const first = y.find(Number.isFinite), last = y[y.length - 1];
-  return !Number.isFinite(last) || (y.length > 1 && way * (last - first) < 0);
+  return !Number.isFinite(last) || (y.length > 1 && way * (last - first) < -Math.abs(first));
 }
 
 /** Where labels stand that want to be at these heights: none nearer than `gap` to another, all between top and bottom. */
