@@ -33,7 +33,7 @@ from tsnb.experiments.verbs import VERBS, add_arguments, needed_words
 from tsnb.extensions.live import set_live, shown_live
 from tsnb.options import COMMAND, read_change, runs_here, settings_together
 from tsnb.records.reading import ENDED
-from tsnb.telemetry.observer import Observer, pause, status
+from tsnb.telemetry.observer import Observer, status
 from tsnb.telemetry.readings import ConsumerReading
 from tsnb.text.printable import one_line
 from tsnb.text.words import did_you_mean, strict
@@ -235,13 +235,13 @@ def _pause(options: argparse.Namespace) -> None:
         _release(options)
         return
     name, _, trial = options.target.partition("/")
-    stream = registry.find(name or None).name
-    there = list(status(stream).attached)
-    ranks = [consumer for consumer in there if consumer.startswith(f"{trial}[")]  # of one job
-    meant = there if not trial else ranks or [trial]
-    if not meant:
-        raise TsnbError(f"No trial is attached to {stream!r}")
-    pause(stream, *meant, on=options.command == "pause")
+    with contextlib.closing(Observer(name or None)) as observer:
+        stream, there = observer.name, list(observer.now().attached)
+        ranks = [consumer for consumer in there if consumer.startswith(f"{trial}[")]  # of one job
+        meant = there if not trial else ranks or [trial]
+        if not meant:
+            raise TsnbError(f"No trial is attached to {stream!r}")
+        observer.pause(*meant, on=options.command == "pause")
     done = f"{options.command}d"
     answer(options, {"stream": stream, done: meant}, f"{done} {', '.join(meant)} of {stream!r}")
 

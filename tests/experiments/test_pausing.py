@@ -159,6 +159,10 @@ def test_each_stream_is_asked_once_however_many_trials_pause(
         connected.clear()
         pause_trials([trial.life for trial in trials], on=False)
         assert sorted(connected) == ["letters", "numbers"]
+        connected.clear()
+        for verb in ("pause", "resume"):
+            assert cli.main([verb, "numbers"]) == 0
+        assert connected == ["numbers", "numbers"], "the command line too, for each command"
         monkeypatch.undo()
         (tmp_path / "go").touch()
         for trial in trials:

@@ -17,14 +17,15 @@ def test_a_gpu_is_read() -> None:
     gpus = Gpus(nvml, host_pids=True)
     assert gpus.look() == (GpuReading(0, "NVIDIA H200", 0.87, 20 * GIB, 140 * GIB),)
     assert gpus.look()
-    assert gpus.by_process() == {10: 3 * GIB, 11: 2 * GIB}
+    assert gpus.by_process_and_gpu() == {10: {0: 3 * GIB}, 11: {0: 2 * GIB}}
     assert nvml.started == 1
 
 
 def test_a_process_on_two_gpus_has_the_memory_of_both() -> None:
     """And one of which the driver tells nothing has 0."""
     second = {**H200, "processes": [(10, GIB), (12, None)]}
-    assert Gpus(FakeNvml(H200, second), host_pids=True).by_process() == {10: 4 * GIB, 11: 2 * GIB, 12: 0}
+    held = Gpus(FakeNvml(H200, second), host_pids=True).by_process_and_gpu()
+    assert held == {10: {0: 3 * GIB, 1: GIB}, 11: {0: 2 * GIB}, 12: {1: 0}}
 
 
 def test_mig_instances_stand_in_place_of_their_gpu() -> None:
@@ -38,7 +39,7 @@ def test_mig_instances_stand_in_place_of_their_gpu() -> None:
     found = gpus.look()
     assert [(gpu.index, gpu.busy) for gpu in found] == [(0, 0.87), (1, None), (1, None)]
     assert found[2].total_bytes == 32 * GIB
-    assert gpus.by_process() == {10: 4 * GIB, 11: 4 * GIB}
+    assert gpus.by_process_and_gpu() == {10: {0: 3 * GIB, 1: GIB}, 11: {0: 2 * GIB, 1: 2 * GIB}}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_a_gpu_that_does_not_answer_takes_nothing_down(device: dict[str, Any] | 
         assert seen[0].busy is None
     else:
         assert seen[0].name == found
-    assert gpus.by_process()[10] >= 3 * GIB
+    assert 3 * GIB in gpus.by_process_and_gpu()[10].values()
 
 
 def test_without_a_driver_there_is_nothing_and_it_is_not_tried_again() -> None:
@@ -73,14 +74,14 @@ def test_without_a_driver_there_is_nothing_and_it_is_not_tried_again() -> None:
     gpus = Gpus(nvml, host_pids=True)
     assert gpus.look() == ()
     assert gpus.look() == ()
-    assert gpus.by_process() == {}
+    assert gpus.by_process_and_gpu() == {}
     assert nvml.started == 1
 
 
 def test_inside_a_container_no_process_is_given_anothers_memory() -> None:
     """NVML counts processes as the host does: the same number is somebody else's there."""
     gpus = Gpus(FakeNvml(H200), host_pids=False)
-    assert gpus.by_process() == {}
+    assert gpus.by_process_and_gpu() == {}
     assert gpus.look()
 
 
@@ -95,10 +96,10 @@ def test_a_driver_that_is_older_than_the_bindings_leaves_out_what_it_does_not_te
     """It had ended `tsnb top`, `status`, `devices` and cells with a panel."""
     older = Gpus(OlderDriver(H200, H200), host_pids=True)
     assert [reading.used_bytes for reading in older.look()] == [20 * GIB, 20 * GIB]
-    assert older.by_process() == {}
+    assert older.by_process_and_gpu() == {}
     (first, _) = list_gpus(older, str)
     assert (first.uuid, first.users, first.peers) == ("", (), ())
-    assert Gpus(OldDriver(H200), host_pids=True).by_process() == {10: 3 * GIB, 11: 2 * GIB}
+    assert Gpus(OldDriver(H200), host_pids=True).by_process_and_gpu() == {10: {0: 3 * GIB}, 11: {0: 2 * GIB}}
 
 
 def test_each_thing_that_an_older_driver_does_not_know_is_left_out_alone() -> None:

@@ -96,10 +96,6 @@ class Gpus:
             _log.debug("GPU %d does not answer: %s", index, error)
             return None
 
-    def by_process(self) -> dict[int, int]:
-        """Return the bytes of GPU memory that each process holds, over all devices, by process number."""
-        return {pid: sum(held.values()) for pid, held in self.by_process_and_gpu().items()}
-
     def by_process_and_gpu(self) -> dict[int, dict[int, int]]:
         """Return the bytes of GPU memory that each process holds, by process number and the GPU's index."""
         held: dict[int, dict[int, int]] = {}

@@ -9,7 +9,7 @@ from tsnb.errors import TsnbError
 from tsnb.records.project import own_place
 from tsnb.records.run import Run
 
-__all__ = ["current_run", "enter_run", "folder", "log_artifact"]
+__all__ = ["enter_run", "folder", "log_artifact"]
 
 _current: Run | None = None
 
@@ -18,11 +18,6 @@ def enter_run(run: Run | None) -> None:
     """Say which run this process is: `log_artifact` adds to it. Called in the trial's process, before its cell."""
     global _current
     _current = run
-
-
-def current_run() -> Run | None:
-    """Return the run that this process is; None outside trials."""
-    return _current
 
 
 def folder() -> Path:
