@@ -20,7 +20,7 @@ from tsnb.reports.learned.curves import curves_of, line_of
 from tsnb.reports.learned.ticks import is_share, texts_of, ticks
 from tsnb.telemetry.lives.runs import next_step
 from tsnb.telemetry.lives.spent import Spent, spent
-from tsnb.telemetry.readings import OutcomeReading
+from tsnb.telemetry.readings import EndReading, OutcomeReading
 from tsnb.telemetry.shown.outcome import best_of, ends_of, outcome
 from tsnb.telemetry.shown.view import StreamView
 
@@ -186,3 +186,19 @@ def test_a_trial_of_which_only_is_known_that_it_left_is_in_the_counts() -> None:
 
 
 LEFT = {"a": "done", "b": "left", "c": "gone"}
+
+
+def test_it_trained_until_the_last_trial_was_seen_though_only_one_told_its_end() -> None:
+    """A report right after the stream's end said the five seconds of the trial that had failed."""
+    *before, last = three_models().run(30)
+    bad = last.consumers[0]
+    at = len(before) // 2
+    end = EndReading(bad.name, "failed", before[at].time_s, bad.pid, error="ValueError: no")
+    readings = [replace(one, ends=(end,) if k >= at else ()) for k, one in enumerate([*before, last])]
+    readings = [
+        replace(one, consumers=tuple(c for c in one.consumers if c.name != bad.name)) if k > at else one
+        for k, one in enumerate(readings)
+    ]
+    story = Report(readings, ended=True).story
+    first_s = next(one.time_s for one in readings if one.consumers)
+    assert story.trained_s == pytest.approx(last.time_s - first_s, abs=1.0)

@@ -118,7 +118,10 @@ class Story:
     def trained_s(self) -> float:
         """Seconds from when the first trial attached to when the last one ended, or to the last reading."""
         first_s, last_s = self.trained or (self.begin_s, self.end_s)
-        return (last_s if self.over else self.end_s) - first_s
+        seen_s = [
+            trial.last_s for trial in self.trials if trial.state not in ENDS
+        ]  # their ends were not told
+        return (max([last_s, *seen_s]) if self.over else self.end_s) - first_s
 
     @property
     def seconds(self) -> float:
