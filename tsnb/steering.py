@@ -25,7 +25,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tsnb.discovery import registry
 from tsnb.errors import TsnbError
@@ -60,12 +60,21 @@ FORKS_S = 120.0
 class CommandParser(argparse.ArgumentParser):
     """Reads the words of one command; settings may stand behind options: `clone mnist/cnn --name hot lr=0.03`."""
 
+    _as_json = False
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Read them; a word that the command does not know is answered with its own usage, not that of all commands."""
+        self._as_json = "--json" in (args or ()) and "--json" in self._option_string_actions
         found, unknown = super().parse_known_args(args and settings_together(self, args), namespace)
         if unknown:
             self.error(f"unrecognized arguments: {one_line(' '.join(unknown), 300)}")
         return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and exit with 2; with `--json` on stdout too, as a program reads no usage."""
+        if self._as_json:
+            print(json.dumps({"error": one_line(message, 2000)}))  # noqa: T201 (the answer to a command)
+        super().error(message)
 
 
 def answer(options: argparse.Namespace, facts: Mapping[str, Any], text: str) -> None:

@@ -210,9 +210,90 @@ def test_the_command_fails_where_the_arms_cannot_be_compared(
     status, told, _ = run("good.py", "good.py", "--seeds", "2", "--at-once", "4")
     assert (status, told["verdict"], told["ties"]) == (0, "undecided", 2)
     assert "with seeds=6 or more" in told["needs"]
+    status, told, printed = run("good.py", "bad.py", "--seeds", "1")
+    assert status == 2 and "'1' is invalid" in told["error"] and "usage:" in printed
     stream.stop()
     status, told, _ = run("good.py", "bad.py")
     assert status == 1 and told["error"].startswith("No stream is running. Start one:")
+
+
+GROWS = """
+import tsnb, torch
+for batch in tsnb.attach(): pass
+tsnb.log(acc=float(torch.rand(())) + {gain})
+"""
+
+
+@pytest.mark.slow
+def test_the_command_says_each_seed_and_the_verdict_once(tmp_path: Path) -> None:
+    """And of an earlier duel of the name, with other code, that it is kept: its verdict is not shown any more."""
+    (tmp_path / "old.py").write_text(GROWS.format(gain=0))
+
+    def run(gain: float) -> str:
+        (tmp_path / "new.py").write_text(GROWS.format(gain=gain))
+        words = ["old.py", "new.py", "--metric", "acc", "--seeds", "2", "--at-once", "4"]
+        command = [sys.executable, "-m", "tsnb", "duel", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+
+    said = run(0.1)
+    assert (
+        len(
+            re.findall(
+                r"^\[new-against-old\] seed [12]: incumbent 0\..*, difference \+0\.1, evidence",
+                said,
+                re.MULTILINE,
+            )
+        )
+        == 2
+    )
+    assert said.count("undecided after 2 seeds") == 1 and "earlier duel" not in said
+    again = run(0.2)
+    assert (
+        "An earlier duel of this name, with other code or options, is kept: undecided after 2 seeds" in again
+    )
+
+
+LASTS = "import tsnb\nwhile True:\n    for batch in tsnb.attach(): pass\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["interrupt", "stream"])
+def test_a_command_that_is_interrupted_or_loses_its_stream_says_so_in_a_sentence(
+    tmp_path: Path, stream: tsnb.streams.Producer, end: str
+) -> None:
+    """With no traceback, and with no trial left."""
+    (tmp_path / "lasts.py").write_text(LASTS)
+    command = [
+        sys.executable,
+        "-m",
+        "tsnb",
+        "duel",
+        "lasts.py",
+        "lasts.py",
+        "--metric",
+        "acc",
+        "--at-once",
+        "2",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path
+    ) as run:
+        assert run.stdout is not None
+        printed, names = "", {f"lasts-against-lasts-1-{arm}" for arm in ARMS}
+        until(lambda: {each.name for each in tsnb.streams.status("numbers").consumers} >= names)
+        if end == "interrupt":
+            run.send_signal(signal.SIGINT)
+        else:
+            stream.stop()
+        printed = run.stdout.read()
+    assert "Traceback" not in printed
+    why = (
+        "It was stopped"
+        if end == "interrupt"
+        else "Its stream was stopped. Serve it again, and run the same duel"
+    )
+    assert printed.count(f"undecided after 0 seeds. {why}") == 1, printed
+    assert run.returncode == (130 if end == "interrupt" else 1)
 
 
 @pytest.mark.slow

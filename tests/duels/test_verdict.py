@@ -200,10 +200,12 @@ def test_pairing_and_what_it_is_about() -> None:
 
 def test_what_is_still_needed_is_said_as_far_as_it_is_known() -> None:
     """A pace, if there is one; else the fewest seeds, since a seed at most doubles the evidence."""
-    least = "more seeds are needed. The seeds so far do not tell how many."
-    assert judge([], ACC).needs == f"At least 6 {least}"
-    assert judge(steady(0.1, 2), ACC).needs == f"At least 4 {least}"
-    assert judge(steady(0.1, 3), ACC).needs == "About 4 more seeds are needed at this pace."
+    least = "are needed for a verdict. The seeds so far do not tell how many."
+    assert judge([], ACC).needs == f"At least 6 more seeds (12 trials) {least}"
+    assert judge(steady(0.1, 2), ACC).needs == f"At least 4 more seeds (8 trials) {least}"
+    assert judge(steady(0.1, 3), ACC).needs == (
+        "About 4 more seeds (8 trials) are needed for a verdict, if they are like the 3 so far."
+    )
     short = judge(steady(0.1, 3), Rules("acc", "max", most=4))
     assert short.needs.endswith("Only 1 is left. A larger seeds= can continue the duel after that.")
     assert not judge(steady(0.1, 10), ACC).needs and not judge([], ACC, ended="it was stopped").needs
@@ -214,8 +216,8 @@ def test_an_undecided_end_says_how_many_more_seeds_and_how_to_go_on() -> None:
     spent = judge(steady(0.1, 3), Rules("acc", "max", most=3))
     assert spent.why == "all 3 seeds are spent"
     assert spent.needs == (
-        "About 4 more seeds would be needed at this pace. To continue, run the same duel again under the same name "
-        "with seeds=7 or more."
+        "About 4 more seeds (8 trials) would be needed for a verdict, if they are like the 3 so far. To continue, run "
+        "the same duel again under the same name with seeds=7 or more."
     )
     assert str(spent).endswith(f". All 3 seeds are spent. {spent.needs}") and spent.to_dict()["needs"]
     told = spent.told("new", over=True)
@@ -224,7 +226,7 @@ def test_an_undecided_end_says_how_many_more_seeds_and_how_to_go_on() -> None:
     assert stopped.needs.endswith("run the same duel again under the same name.")
     few = judge(steady(0.1, 2), Rules("acc", "max", most=2))
     assert few.needs.startswith(
-        "At least 4 more seeds would be needed. The seeds so far do not tell how many."
+        "At least 4 more seeds (8 trials) would be needed for a verdict. The seeds so far do not tell how many."
     )
 
 

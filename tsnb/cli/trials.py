@@ -7,7 +7,6 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -195,38 +194,38 @@ def _duel(options: argparse.Namespace) -> int:
 
         the_hub().call(await_server(the_hub(), FORKS_S))
         began = duel_code(
-            title_of(options.name, *names), arms, options=given, at_once=options.at_once, **asked(options)
-        )
+            title_of(options.name, *names), arms, options=given, says_verdict=False, at_once=options.at_once,
+            **asked(options),
+        )  # fmt: skip
         try:
             _follow(began, out, json_lines=options.json)
         except KeyboardInterrupt:
             began.stop()
             raise
-    if not options.json:
-        print(began)
+        finally:
+            verdict = {"duel": began.name, **began.verdict.to_dict(), "notes": began.notes}
+            print(json.dumps(strict(verdict)) if options.json else began, file=out, flush=True)
     return int(not began.verdict.compared)
 
 
 def _follow(duel: Duel, out: TextIO, *, json_lines: bool) -> None:
-    """Wait for a duel; with JSON lines, print one for the duel, each seed that ends, and the verdict."""
+    """Wait for a duel; print a line for each seed that ends. With JSON lines, begin with one for the duel."""
+    from tsnb.duels.result import seed_line
 
-    def told(facts: Mapping[str, Any]) -> None:
-        if json_lines:
-            print(json.dumps(strict(facts)), file=out, flush=True)
-
-    rules = duel.verdict.rules
-    began = {"duel": duel.name, "stream": duel.stream, "level": rules.level, "seeds": rules.most}
-    told({**began, "resumed": duel.resumed, "notes": duel.notes})
-    number, over = 0, False
+    rules, number, over = duel.verdict.rules, 0, False
+    if json_lines:
+        facts = {"duel": duel.name, "stream": duel.stream, "level": rules.level, "seeds": rules.most}
+        print(json.dumps({**facts, "resumed": duel.resumed, "notes": duel.notes}), file=out, flush=True)
     while not over:
         over = duel.over  # looked at first: what ends meanwhile is told in the next round
         verdict = duel.verdict
-        for row in verdict.rows[number:]:
-            number += 1
-            told(row)
+        rows = verdict.rows
+        for at in range(number, len(rows)):
+            line = json.dumps(strict(rows[at])) if json_lines else f"[{duel.name}] {seed_line(verdict, at)}"
+            print(line, file=out, flush=True)
+        number = len(rows)
         time.sleep(0.0 if over else LOOK_S)
     duel.wait()
-    told({"duel": duel.name, **duel.verdict.to_dict(), "notes": duel.notes})
 
 
 def _results(options: argparse.Namespace) -> None:

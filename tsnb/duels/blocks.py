@@ -37,6 +37,7 @@ from tsnb.duels.data import data_of
 from tsnb.duels.ledger import Asked, Ledger, seed_of
 from tsnb.duels.seeds import ARMS, Block, Rules
 from tsnb.duels.verdict import DuelVerdict, judge
+from tsnb.experiments.news import WITH_STREAM
 from tsnb.experiments.overview.board import launch
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.replanning import replanned
@@ -71,6 +72,7 @@ class Arms(Launcher):
         params: Seed and arm of each trial, by its name; grows.
         blocks: Those that count, in the order in which they ended.
         anew: Why the seeds of a former duel do not count, in a sentence; empty if none were left out.
+        says_verdict: Whether the verdict is shown where the trials' output is; where it is printed anyway, not.
 
     Args:
         title: Name of the duel.
@@ -98,6 +100,7 @@ class Arms(Launcher):
         self.blocks = list(asked[1])
         self.verdict: DuelVerdict = judge(self.blocks, rules, name=title)
         self.anew = ""
+        self.says_verdict = True
         self.stop: Callable[[], None] = lambda: None
         self._title, self._plans, self._rules = title, plans, rules
         self._ledger, self._asked = ledger, asked[0]
@@ -203,6 +206,8 @@ class Arms(Launcher):
         there[arm] = trial
         if failed_by(trial, STREAMLESS):
             self.finish(f"trial {trial.name} has no stream: {_error_of(trial)}")
+        if trial.state == "stopped" and trial.life.failure == WITH_STREAM:
+            self.finish("its stream was stopped. Serve it again, and run the same duel")
         if len(there) < 2:
             other = self._started.get(f"{self._title}-{number}-{ARMS[1 - arm]}")
             if trial.state == "failed" and other is not None and not failed_by(trial, THE_LOADERS):
@@ -312,6 +317,8 @@ class Arms(Launcher):
         self._ledger.end(self._asked.duel, self.verdict)
         for listener in self._heard:
             listener(self.verdict)
+        if not self.says_verdict:
+            return
         with contextlib.suppress(TimeoutError, RuntimeError):  # before whoever waits goes on
             the_hub().call(self._show(str(self.verdict)), SAID_S)
 

@@ -234,6 +234,26 @@ class Ledger:
         seeds = f"The former {number} seeds do" if number > 1 else "The former seed does"
         return f"{seeds} not count, because {change}. A new duel has begun"
 
+    def former(self, asked: Asked) -> str:
+        """Return what came out of the duel before one of its name, in a sentence; empty if there is none with seeds.
+
+        Args:
+            asked: The entry of the duel, which has no blocks.
+        """
+        known, blocks, _, _ = self._read()
+        before = [one for one in known.values() if one.name == asked.name and one.duel != asked.duel]
+        before = [one for one in sorted(before, key=_began) if one.duel in blocks]
+        if not before:
+            return ""
+        last = before[-1]
+        verdict, name = judge(blocks[last.duel], last.rules), asked.name
+        number = len(verdict.blocks)
+        other = "" if last.code == asked.code else ", with other code or options,"
+        return (
+            f"An earlier duel of this name{other} is kept: {verdict.word} after {number} seed{'s' * (number > 1)}. "
+            f"To list its trials, call tsnb.results({name!r}, all_runs=True)"
+        )
+
     def add(self, duel: str, block: Block) -> None:
         """Enter a block that has ended.
 

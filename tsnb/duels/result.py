@@ -26,7 +26,7 @@ from tsnb.sweeps.sweep import Sweep
 from tsnb.text.printable import harmless
 from tsnb.text.words import html_table, text_table
 
-__all__ = ["Duel", "drawn", "enter", "shown"]
+__all__ = ["Duel", "drawn", "enter", "seed_line", "shown"]
 
 WIDTH, EDGE = 720, 14
 """Pixels of the picture, and around its bars."""
@@ -171,13 +171,7 @@ class Duel(Bound, Hinting):
         return [line for line in lines if line]
 
     def _table(self) -> list[list[str]]:
-        verdict = self.verdict
-        rows = [
-            [str(row["block"]), str(row["seed"]), *(_came_to(block, arm) for arm in (0, 1)),
-             signed(row["difference"]) if math.isfinite(row["difference"]) else row["favours"],
-             f"{row['evidence']:.3g}", row["for"]]
-            for row, block in zip(verdict.rows, verdict.blocks, strict=True)
-        ]  # fmt: skip
+        rows = _rows(self.verdict)
         if not rows:
             return []
         head = ["block", "seed", "incumbent", "candidate", "difference", "evidence", "evidence for"]
@@ -202,6 +196,28 @@ class Duel(Bound, Hinting):
             A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys.
         """
         return self.trials.results()
+
+
+def seed_line(verdict: DuelVerdict, at: int) -> str:
+    """Return what a seed came to, in a line for a terminal.
+
+    Args:
+        verdict: A verdict that has this seed.
+        at: Its place among the seeds that count, from 0.
+    """
+    number, _, incumbent, candidate, difference, evidence, side = _rows(verdict)[at]
+    arms = f"incumbent {incumbent}, candidate {candidate}"
+    apart = f", difference {difference}" if difference else ""
+    return f"seed {number}: {arms}{apart}, evidence {evidence}{f' for {side}' if side else ''}"
+
+
+def _rows(verdict: DuelVerdict) -> list[list[str]]:
+    return [
+        [str(row["block"]), str(row["seed"]), *(_came_to(block, arm) for arm in (0, 1)),
+         signed(row["difference"]) if math.isfinite(row["difference"]) else row["favours"],
+         f"{row['evidence']:.3g}", row["for"]]
+        for row, block in zip(verdict.rows, verdict.blocks, strict=True)
+    ]  # fmt: skip
 
 
 def _came_to(block: Block, arm: int) -> str:

@@ -133,7 +133,14 @@ def title_of(name: str | None, incumbent: str, candidate: str) -> str:
     return check_name(made, "duel")
 
 
-def begin(title: str, makers: tuple[Maker, Maker], wish: Wish, options: Mapping[str, Any]) -> Duel:
+def begin(
+    title: str,
+    makers: tuple[Maker, Maker],
+    wish: Wish,
+    options: Mapping[str, Any],
+    *,
+    says_verdict: bool = True,
+) -> Duel:
     """Start a duel of two arms of any kind. Errors are those of `duel`.
 
     Args:
@@ -141,6 +148,7 @@ def begin(title: str, makers: tuple[Maker, Maker], wish: Wish, options: Mapping[
         makers: Make the plans of the incumbent and of the candidate.
         wish: What is asked.
         options: Of its trials, as they were given.
+        says_verdict: As `Arms` has it.
     """
     wish.check(options)
     mode = direction_of(wish.metric, wish.mode)
@@ -160,14 +168,14 @@ def begin(title: str, makers: tuple[Maker, Maker], wish: Wish, options: Mapping[
         ledger = Ledger()
         data = data_of(stream if runs_here(plans[0].options.engine or "local") else "")
         asked, blocks = ledger.begin(title, _code(plans, rules), rules, wish.series or "", data=data)
-        anew = "" if blocks else ledger.other_data(asked)
+        anew = "" if blocks else ledger.other_data(asked) or ledger.former(asked)
     except BaseException:
         for plan in plans:
             plan.discard()
         raise
     arms = Arms(title, (plans[0], plans[1]), asked.rules, ledger, (asked, blocks), most, outlet_here(title))
     conductor = Conductor(arms, Places(most, more=arms.supply))
-    arms.stop = conductor.stop
+    arms.stop, arms.says_verdict = conductor.stop, says_verdict
     made = Sweep(title, arms.params, conductor, rules.metric, rules.mode)
     enter(made)
     told = Duel(title, arms, made, asked)
@@ -225,6 +233,7 @@ def duel_code(
     arms: Sequence[tuple[str, str] | Callable[..., Any]],
     *,
     options: Mapping[str, Any],
+    says_verdict: bool,
     **asked: Any,
 ) -> Duel:
     """Start a duel of two scripts or functions, for the command line.
@@ -233,6 +242,7 @@ def duel_code(
         title: Its name.
         arms: The incumbent and the candidate: a script's path and text, or a function.
         options: Of the trials, those that were given.
+        says_verdict: Whether a line says it where the trials' output is.
         **asked: As `duel` takes it.
 
     Raises:
@@ -241,7 +251,7 @@ def duel_code(
     made = [
         partial(_plan, arm, {}, options) if callable(arm) else partial(_script, *arm, options) for arm in arms
     ]
-    return begin(title, (made[0], made[1]), Wish(**asked), options)
+    return begin(title, (made[0], made[1]), Wish(**asked), options, says_verdict=says_verdict)
 
 
 def _script(path: str, text: str, options: Mapping[str, Any], name: str, title: str) -> TrialPlan:

@@ -371,11 +371,16 @@ def _needs(verdict: DuelVerdict) -> str:
     """Return what it takes to decide, as `DuelVerdict.needs` has it."""
     if verdict.decided or (verdict.why and not verdict.compared):
         return _cure(verdict)
-    many, left = verdict.still or verdict.fewest, verdict.rules.most - len(verdict.blocks)
+    number = len(verdict.blocks)
+    many, left = verdict.still or verdict.fewest, verdict.rules.most - number
     about, more = "About" if verdict.still else "At least", f"more seed{'' if many == 1 else 's'}"
     be = "would be" if verdict.why else "is" if many == 1 else "are"
-    pace = " at this pace." if verdict.still else ". The seeds so far do not tell how many."
-    found = f"{about} {many} {more} {be} needed{pace}"
+    pace = (
+        f", if they are like the {number} so far."
+        if verdict.still
+        else ". The seeds so far do not tell how many."
+    )
+    found = f"{about} {many} {more} ({2 * many} trials) {be} needed for a verdict{pace}"
     if verdict.why:
         seeds = f" with seeds={len(verdict.blocks) + many} or more" if many > left else ""
         return f"{found} To continue, run the same duel again under the same name{seeds}."
