@@ -9,7 +9,8 @@ import pytest
 import zmq
 from jupyter_client import write_connection_file
 
-from tsnb.kernels.processes.channels import KNOCK_MS, Channels
+from tsnb.kernels.hub import the_hub
+from tsnb.kernels.processes.channels import KNOCK_MS, Channels, channels_context
 from tsnb.kernels.processes.death import Death, KernelDied
 
 
@@ -18,7 +19,8 @@ def test_a_kernel_that_is_not_there_yet_is_looked_for_often(tmp_path: Path) -> N
 
     async def intervals() -> set[int]:
         file, _ = write_connection_file(str(tmp_path / "k.json"), ip=str(tmp_path / "k"), transport="ipc")
-        channels = Channels(file, "cnn", lambda *_: None, asyncio.get_running_loop().create_future())
+        context = channels_context(the_hub())
+        channels = Channels(file, "cnn", lambda *_: None, asyncio.get_running_loop().create_future(), context)
         try:
             client = channels._client
             opened = (client.shell_channel, client.iopub_channel, client.control_channel)
@@ -35,7 +37,7 @@ def test_a_request_that_waited_for_another_is_told_that_the_kernel_has_died(tmp_
     async def said() -> list[str]:
         file, _ = write_connection_file(str(tmp_path / "k.json"), ip=str(tmp_path / "k"), transport="ipc")
         death: asyncio.Future[Death] = asyncio.get_running_loop().create_future()
-        channels = Channels(file, "cnn", lambda *_: None, death)
+        channels = Channels(file, "cnn", lambda *_: None, death, channels_context(the_hub()))
         asked = [asyncio.ensure_future(channels.request("tsnb_branch", {})) for _ in range(2)]
         await asyncio.sleep(0)
         death.set_result(Death(-9, "", "its process was killed by SIGKILL"))
@@ -51,7 +53,8 @@ def test_a_kernel_that_was_let_go_of_is_asked_nothing(tmp_path: Path) -> None:
 
     async def said() -> str:
         file, _ = write_connection_file(str(tmp_path / "k.json"), ip=str(tmp_path / "k"), transport="ipc")
-        channels = Channels(file, "cnn", lambda *_: None, asyncio.get_running_loop().create_future())
+        context = channels_context(the_hub())
+        channels = Channels(file, "cnn", lambda *_: None, asyncio.get_running_loop().create_future(), context)
         channels.close()
         with pytest.raises(KernelDied) as caught:
             await channels.request("tsnb_branch", {})

@@ -11,6 +11,7 @@ affair of other packages: trials (`tsnb.experiments`), loaders that are served (
 | `gate` | where trials of a sweep or a plan that start together wait for each other |
 | `beside` | single trials that are started one right after the other wait for each other |
 | `ipython_directory` | whether others can put code where IPython runs it in each kernel |
+| `thread_limit` | whether a process may begin the threads that it takes, before zmq aborts it without |
 | `processes` | kernel processes: how they are started, what they execute, how their end is noticed |
 | `cargo` | all that a kernel gets and gives back: variables, settings, orders |
 | `output` | a kernel's output, live, to where it belongs |

@@ -51,6 +51,7 @@ class Hub:
         loop: The thread's event loop.
         pen: Writes the project's records beside the loop; it has one thread, so that the writes of a run stay in order.
         terminal: Takes what trials print where no notebook shows it.
+        channels: What the channels to all kernels are made of (`processes.channels`); None: there was no kernel yet.
         closing: Whether the process is ending: nothing is told of its kernels any more.
     """
 
@@ -61,6 +62,7 @@ class Hub:
         self.loop = asyncio.new_event_loop()
         self.pen = concurrent.futures.ThreadPoolExecutor(1, "tsnb-records")
         self.terminal = Terminal()
+        self.channels: Any = None
         self.closing = False
         self._endings: dict[object, Callable[[], Awaitable[None]]] = {}
         self._last: dict[object, Callable[[], Awaitable[None]]] = {}

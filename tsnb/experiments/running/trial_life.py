@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tsnb.config import limit_met
 from tsnb.errors import TsnbError
 from tsnb.experiments.bookkeeping import LoggedNumbers, asked, noted, written
 from tsnb.experiments.ends import end_reading, follow_stream_for, tell_end
@@ -286,7 +287,7 @@ class TrialLife(ABC):
         except KernelDied as error:
             outcome = Outcome("crashed", str(error))
         except Exception as error:  # noqa: BLE001 (a trial that cannot be started must not wait for ever)
-            outcome = Outcome("failed", f"{type(error).__name__}: {error}")
+            outcome = Outcome("failed", f"{type(error).__name__}: {error}{limit_met(str(error))}")
         finally:
             await self._conclude(outcome)
 

@@ -12,12 +12,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import zmq
+import zmq.asyncio
 from jupyter_client.asynchronous.client import AsyncKernelClient
 
+from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes.death import Death, KernelDied
+from tsnb.kernels.thread_limit import OF_CHANNELS, require_threads
 
-__all__ = ["Channels", "Output"]
+__all__ = ["Channels", "Output", "channels_context"]
 
 REQUEST_S = 30.0
 """How long a request in the middle of code may stay out: milliseconds, unless C code holds the interpreter."""
@@ -32,6 +34,26 @@ Output = Callable[[str, dict[str, Any]], None]
 """Takes a message's type and content, on the hub's thread."""
 
 
+def channels_context(hub: Hub) -> zmq.asyncio.Context:
+    """Return what all channels of a hub are made of; its threads run.
+
+    Called before a kernel begins, which takes threads as well: zmq aborts the process where its own do not begin.
+
+    Args:
+        hub: On whose thread this is.
+
+    Raises:
+        RuntimeError: This user or container has no threads left.
+    """
+    if hub.channels is None:
+        require_threads(OF_CHANNELS)
+        hub.channels = zmq.asyncio.Context()
+        hub.channels.setsockopt(zmq.RECONNECT_IVL, KNOCK_MS)
+        hub.channels.socket(zmq.DEALER).close()  # the first one begins the threads
+    context: zmq.asyncio.Context = hub.channels
+    return context
+
+
 class Channels:
     """The channels to a kernel whose process runs.
 
@@ -40,10 +62,16 @@ class Channels:
         label: Its name, for what is logged.
         output: Takes everything that it publishes.
         death: Done when its process has gone.
+        context: What `channels_context` has returned before the process began.
     """
 
     def __init__(
-        self, connection_file: str, label: str, output: Output, death: asyncio.Future[Death]
+        self,
+        connection_file: str,
+        label: str,
+        output: Output,
+        death: asyncio.Future[Death],
+        context: zmq.asyncio.Context,
     ) -> None:
         self._label = label
         self._output = output
@@ -54,9 +82,8 @@ class Channels:
         self._requesting = asyncio.Lock()
         self._published = asyncio.Event()
         self._closed = False
-        self._client = AsyncKernelClient()
+        self._client = AsyncKernelClient(context=context)
         self._client.load_connection_file(connection_file)
-        self._client.context.setsockopt(zmq.RECONNECT_IVL, KNOCK_MS)
         self._client.start_channels(stdin=False, hb=False)
         self._tasks = [asyncio.create_task(self._pump_output()), asyncio.create_task(self._pump_replies())]
 

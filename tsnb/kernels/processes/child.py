@@ -28,7 +28,7 @@ from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.kernels.hub import Hub, lock_directory, short_parent
 from tsnb.kernels.ipython_directory import warn_of_ipython
 from tsnb.kernels.processes import forking
-from tsnb.kernels.processes.channels import Channels, Output
+from tsnb.kernels.processes.channels import Channels, Output, channels_context
 from tsnb.kernels.processes.death import Death, KernelDied, OutOfMemory
 from tsnb.kernels.processes.process import ENTRY, KernelProcess, Launch, adopt, environment, require_directory
 from tsnb.machine.owners import Owner
@@ -96,8 +96,10 @@ class Child:
         Raises:
             KernelDied: It ended before it answered, or took too long; carries its last words. Or the working
                 directory has been removed.
+            RuntimeError: This user or container has no threads left.
         """
         require_directory()
+        channels_context(self._hub)
         process = await self._launch()
         self._connect(process, str(self.connection_file))
         if self._detached_log is None:
@@ -137,7 +139,9 @@ class Child:
         Raises:
             KernelDied: It has gone, or does not answer.
             OSError: The connection file cannot be read.
+            RuntimeError: This user or container has no threads left.
         """
+        channels_context(hub)
         child = cls(hub, label, output)
         child._log = log or Path(os.devnull)
         child._connect(adopt(found, hub.loop), str(connection_file))
@@ -170,8 +174,10 @@ class Child:
 
         Raises:
             KernelDied: The clone ended before it answered, or the parent has no fork server.
+            RuntimeError: This user or container has no threads left.
             Exception: As `fork` raises. Nothing is left then.
         """
+        channels_context(parent._hub)
         server = None if parent._process is None else parent._process.server
         child = cls(parent._hub, label, output)
         lane = child._lane = FileLane(parent._hub.loop)
@@ -258,7 +264,8 @@ class Child:
         """Open the channels to a process, and watch it."""
         self._process, self.pid = process, process.pid
         self._memory = OutOfMemory(process.pid)
-        self._channels = Channels(connection_file, self._label, self._output, self.death)
+        context = channels_context(self._hub)
+        self._channels = Channels(connection_file, self._label, self._output, self.death, context)
         self._burial = asyncio.create_task(self._bury(process))
 
     async def _bury(self, process: KernelProcess) -> None:

@@ -58,7 +58,9 @@ def become_kernel(arguments: list[str]) -> None:
     """
     from tsnb.kernels.in_kernel.application import KernelApplication
     from tsnb.kernels.in_kernel.output_channel import keep_off_the_network, lose_no_output
+    from tsnb.kernels.thread_limit import OF_KERNEL, require_threads
 
+    require_threads(OF_KERNEL)
     keep_off_the_network()
     lose_no_output()
     sys.argv[1:] = arguments
