@@ -20,6 +20,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tests.telemetry.watches import forget_watches
 from tests.waiting import wait_until as until
 from tsnb.duels.ledger import FILE, Ledger
 from tsnb.duels.seeds import ARMS
@@ -27,6 +28,8 @@ from tsnb.duels.verdict import BETTER, NONE, OPEN, WORSE
 from tsnb.errors import ProducerNotFound
 from tsnb.experiments import trials
 from tsnb.records.project import project_directory
+from tsnb.telemetry.shown.view_text import as_text
+from tsnb.telemetry.watching import watch
 
 pytestmark = pytest.mark.system
 
@@ -134,9 +137,15 @@ def test_a_better_change_is_found_and_both_arms_of_a_seed_had_the_same(arms: dic
 
 
 def test_the_same_code_twice_differs_by_nothing(arms: dict[str, Any]) -> None:
-    """In no block, so six are enough."""
-    verdict = tsnb.duel(arms["first"], arms["same"], metric="acc", at_once=6).wait(LIMIT_S).verdict
+    """In no block, so six are enough. All screens begin with that, and with no seed that is best."""
+    forget_watches()
+    duel = tsnb.duel(arms["first"], arms["same"], metric="acc", at_once=6).wait(LIMIT_S)
+    verdict = duel.verdict
     assert (verdict.word, verdict.wins) == (NONE, (0, 0, 6)), str(verdict)
+    said = f"Duel {duel.name}: {verdict.said.rstrip('.')}."
+    view = watch("numbers").view
+    until(lambda: view.outcome == (said, "12 done."), LIMIT_S)
+    assert f"{said} 12 done." in as_text(view, "numbers")
 
 
 @pytest.mark.parametrize(

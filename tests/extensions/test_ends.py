@@ -65,7 +65,7 @@ TOLD: list[msgspec.Struct] = [
     TrialsPending({"cnn": "queued: it needs 2.1 GiB, and 1.2 GiB are free (this machine)"}, 3),
     TrialsPlanned(PlanReading((PlannedReading("cnn", 1.5, 2.5, 0.5),), 4, 60.0, 5.5)),
     StreamsBeside((BesideReading("cars", 1.5, 1.79e9), BesideReading("birds", 0.25))),
-    OutcomeTold(OutcomeReading(("churn",), {"churn": "min"}, "No trial waited.")),
+    OutcomeTold(OutcomeReading(("churn",), {"churn": "min"}, "No trial waited.", "Duel d: better.")),
 ]
 
 
@@ -100,6 +100,10 @@ def test_several_notebooks_compare_their_trials() -> None:
     ends.hear(first, pack(OutcomeTold(OutcomeReading(("churn",), {"churn": "min", "x": "up"}))))
     told = ends.reading(0)["outcome"]
     assert told == OutcomeReading(("churn", "loss"), {"churn": "min"}, "cnn set the pace.")
+    ends.hear(first, pack(OutcomeTold(OutcomeReading(duels="Duel d:\nbetter."))))
+    assert ends.reading(0)["outcome"] == OutcomeReading(
+        ("loss",), {"churn": "max"}, "cnn set the pace.", "Duel d: better."
+    )
     ends.hear(first, pack(OutcomeTold(OutcomeReading(limited="No trial waited."))))
     assert ends.reading(0)["outcome"].limited == "No trial waited."
     ends.hear(second, pack(OutcomeTold(OutcomeReading())))

@@ -60,6 +60,12 @@ def test_the_rule_of_a_sweep_decides_which_is_best(trials: list[Spent]) -> None:
     assert outcome(churns, other)[0] == f"{names[0]} is best: churn 0.100."
 
 
+def test_the_arms_of_a_duel_are_told_by_its_verdict(trials: list[Spent]) -> None:
+    """One of its seeds was called the best of all, above a verdict that found no difference."""
+    told = OutcomeReading(duels="Duel d: no difference found.")
+    assert outcome(trials, told) == ("Duel d: no difference found.", "3 done.")
+
+
 def test_trials_that_are_equal_to_the_best_are_named(trials: list[Spent]) -> None:
     """Only one was named, as if it were better; one that failed is not equal to one that is done."""
     equal = [replace(trial, metrics={"accuracy": 0.974811}) for trial in trials]

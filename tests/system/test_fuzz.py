@@ -292,7 +292,7 @@ PAYLOADS: list[tuple[str, msgspec.Struct]] = [
     ("ends", TrialsPending({"a": "queued"}, 3)),
     ("ends", TrialsPlanned(PlanReading((PlannedReading("a", 1.0, 2.0, 0.5),), 4, 60.0, 5.5))),
     ("ends", StreamsBeside((BesideReading("a", 1.5, 3.0),))),
-    ("ends", OutcomeTold(OutcomeReading(("a",), {"a": "min"}, "No trial waited."))),
+    ("ends", OutcomeTold(OutcomeReading(("a",), {"a": "min"}, "No trial waited.", "Duel d: worse."))),
     ("rounds", RoundsAsked("[2000, 0.0, []]", "recent:5000")),
     ("rounds", Losses(b"\1\0\0\0", b"\0\0\x80?")),
     ("tuning", Tune(1, 1 << 30)),

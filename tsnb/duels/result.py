@@ -23,6 +23,7 @@ from tsnb.native.endings import Bound
 from tsnb.reports.learned.duelled import Duelled, draw_bars, sources
 from tsnb.reports.svg import Picture
 from tsnb.sweeps.sweep import Sweep
+from tsnb.telemetry.watching import duel_texts
 from tsnb.text.printable import harmless
 from tsnb.text.words import html_table, text_table
 
@@ -263,4 +264,9 @@ def _duels_of(trials: Collection[str]) -> list[dict[str, Any]]:
     return [duel.told() for duel in shown() if not duel.trials.params.keys().isdisjoint(trials)]
 
 
+def _said_of(trials: Collection[str]) -> str:
+    return " ".join(f"Duel {told['duel']}: {told['said'].rstrip('.')}." for told in _duels_of(trials))
+
+
 sources.append(_duels_of)
+duel_texts.append(_said_of)

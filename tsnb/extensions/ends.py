@@ -53,7 +53,7 @@ MAX_BESIDE = 16
 MAX_COMPARED = 32
 """The same for metrics of which a notebook tells how they compare trials."""
 MAX_LIMITED = 500
-"""Letters of the sentence that says what limited a stream."""
+"""Letters of what limited a stream, and of what its duels have found."""
 MAX_TO_COME = 10_000
 """Trials of sweeps that are still to attach: only whether there are any is shown."""
 
@@ -160,7 +160,9 @@ def _joined(told: Sequence[OutcomeReading]) -> OutcomeReading | None:
         return told[0] if told else None
     decides = dict.fromkeys(metric for each in told for metric in each.decides)
     directions = {metric: mode for each in reversed(told) for metric, mode in each.directions.items()}
-    return OutcomeReading(tuple(decides), directions, next((one.limited for one in told if one.limited), ""))
+    limited = next((one.limited for one in told if one.limited), "")
+    duels = " ".join(one.duels for one in told if one.duels)
+    return OutcomeReading(tuple(decides), directions, limited, duels)
 
 
 def _kept(told: TrialsPending | TrialsPlanned | StreamsBeside | OutcomeTold) -> dict[str, Any]:
@@ -193,8 +195,9 @@ def _compared(told: OutcomeReading) -> OutcomeReading | None:
         for metric, mode in [*told.directions.items()][:MAX_COMPARED]
         if mode in MODES
     }
-    limited = one_line(told.limited, MAX_LIMITED)
-    return OutcomeReading(decides, directions, limited) if decides or directions or limited else None
+    limited, duels = one_line(told.limited, MAX_LIMITED), one_line(told.duels, MAX_LIMITED)
+    anything = decides or directions or limited or duels
+    return OutcomeReading(decides, directions, limited, duels) if anything else None
 
 
 def _check(names: Iterable[str], kind: str) -> None:

@@ -17,6 +17,7 @@ tick   {"op": "tick", "n": 812}                                   and, only when
                                                                   whose shares it tells, null where it tells none;
                "limited"                                          once all trials have ended, and only then: what
                                                                   limited the stream in all, as its report says
+               "duels"                                            what its duels have found, or find so far, if any
        "lanes": {"2": {"name", "here", "since_s", "metrics",      only the lanes that changed
                        "sparse",                                  names of metrics that are logged once an epoch
                        "run", "awaits", "end", "error", "last",   which run, how it ended, of what, its last numbers
@@ -220,6 +221,8 @@ class Tape:
             limited(view, self._history)
         if view.limited:
             words["say"]["limited"] = view.limited
+        if view.compared.told is not None and view.compared.told.duels:
+            words["say"]["duels"] = view.compared.told.duels
         if view.is_over and (trained := view.ends.trained) is not None:
             words["say"]["trained"] = [round(at_s - (view.origin_s or 0.0), 2) for at_s in trained]
         if view.compared.rule or self._told.get("rule"):

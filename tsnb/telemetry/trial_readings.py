@@ -186,6 +186,8 @@ class OutcomeReading:
     """"min" or "max" by metric, of logged metrics whose direction was declared."""
     limited: Text = ""
     """What limited the stream in all, once its trials have ended; empty: they have not."""
+    duels: Text = ""
+    """What the duels of its trials have found, or find so far; empty: there are none."""
 
 
 class TrialEnded(msgspec.Struct, frozen=True, tag=True):

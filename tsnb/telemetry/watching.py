@@ -40,6 +40,7 @@ __all__ = [
     "Viewer",
     "Watch",
     "counters",
+    "duel_texts",
     "judges",
     "listen",
     "planners",
@@ -56,8 +57,7 @@ ENDED_KEPT = 8
 """Ended streams that keep their history; the oldest are forgotten first."""
 
 sources: list[Callable[[str], Mapping[str, str]]] = []
-"""Each returns which trials of this process a stream, by its name, is to be told of: those that are not attached yet,
-with state and reason. Called on the thread that follows the stream, four times a second."""
+"""Each returns which trials of this process are still to attach to a stream, by its name: state and reason of each."""
 
 counters: list[Callable[[str], int]] = []
 """Each returns how many trials of this process's sweeps are still to attach to a stream. Called with its name."""
@@ -68,6 +68,9 @@ is here for as long as it is carried out."""
 
 judges: list[Callable[[Collection[str]], Iterable[str]]] = []
 """Each returns the metrics by which rules of this process's sweeps decide, of sweeps that have one of these trials."""
+
+duel_texts: list[Callable[[Collection[str]], str]] = []
+"""Each returns what this process's duels that have one of these trials have found, or find so far; empty: none."""
 
 _watches: dict[str, Watch] = {}
 _lock = free_in_child(threading.Lock())
@@ -292,7 +295,8 @@ class Watch:
         with self._view.lock:
             names, declared = list(self._view.rows), self._view.compared.declared
         decides = {metric for found in list(judges) for metric in found(names)}
-        return OutcomeReading(tuple(sorted(decides)), declared, self._limited)
+        duels = " ".join(said for found in list(duel_texts) if (said := found(names)))
+        return OutcomeReading(tuple(sorted(decides)), declared, self._limited, duels)
 
     def _feed(self, reading: StreamReading) -> StreamNews:
         tick = self._view.feed(reading)

@@ -21,6 +21,11 @@ test("the best of those that are done is told by its accuracy, and how all ended
   assert.equal(outcome(storeOf(lost, ways))[1], "2 done, 1 stopped.", "it was no better");
 });
 
+test("the arms of a duel are told by its verdict, whichever has the best number", () => {
+  const store = Object.assign(storeOf(three, ways), { say: { duels: "Duel d: no difference found." } });
+  assert.deepEqual(outcome(store), ["Duel d: no difference found.", "2 done, 1 failed."]);
+});
+
 test("the number by which the best is told is among those that are shown, and a column says what it has", () => {
   const logged = (...names) => storeOf([lane("a", "", Object.fromEntries(names.map((name) => [name, 1])))], { train_loss: -1, val_loss: -1, val_accuracy: 1 });
   assert.deepEqual(usual(logged("train_loss", "val_loss", "val_accuracy"), 2), ["train_loss", "val_accuracy"]);

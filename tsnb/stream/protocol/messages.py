@@ -63,7 +63,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 35
+PROTOCOL = 36
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 

@@ -120,6 +120,8 @@ def ends_of(trials: Sequence[Trained]) -> str:
 def outcome(trials: Sequence[Trained], told: OutcomeReading | None = None) -> tuple[str, str]:
     """Return what came out, its lead and the rest; both empty where no trial has ended.
 
+    Of trials that are arms of a duel its verdict says so: which of them has the best number is one seed's luck.
+
     Args:
         trials: The trials.
         told: As `best_of`.
@@ -131,6 +133,8 @@ def outcome(trials: Sequence[Trained], told: OutcomeReading | None = None) -> tu
     if not any(trial.state in ENDS for trial in trials):
         return "", ""
     ends, best = ends_of(trials), best_of(trials, told)
+    if told is not None and told.duels:
+        return told.duels, f"{ends}."
     if best is None:
         return f"{ends}.", ""
     trial, name = best

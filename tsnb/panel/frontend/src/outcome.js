@@ -49,6 +49,7 @@ export function outcome(store) {
   }
   const ends = ENDS.filter((end) => counts.has(end)).map((end) => `${counts.get(end)} ${end}`).join(", ");
   if (!ends) return ["", ""];
+  if (store.say?.duels) return [store.say.duels, `${ends}.`]; // which of their arms has the best number is one seed's luck
   const name = decisive(store), best = name === undefined ? -1 : store.bestOf(name);
   if (best < 0) return [`${ends}.`, ""];
   return [`${store.lanes[best].name} is best: ${name} ${metric(name, store.value(best, name))}${equal(store, best, name)}.`, `${ends}.${better(store, best, name)}`];
