@@ -16,6 +16,7 @@ from IPython.core.error import UsageError
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tests.waiting import wait_until as until
 from tsnb.cli.commands import main
 from tsnb.experiments import trials
 from tsnb.hosting import producer_kernels
@@ -103,6 +104,24 @@ def test_the_main_job_by_magics_alone(shell: Any, capsys: pytest.CaptureFixture[
     assert "has already stopped" in capsys.readouterr().out
     run(shell, "%tensorsocket list")
     assert "no stream is served" in capsys.readouterr().out
+
+
+@pytest.mark.system
+def test_the_report_of_a_stop_says_how_the_trials_ended_that_it_has_ended(shell: Any) -> None:
+    """They do so a moment later: it counted them as ended, and called one the best that its panel did not."""
+    run(shell, LOADER)
+    run(shell, "%tensorsocket start train --name numbers")
+    run(shell, "%%trial one\nfor batch in tsnb.attach():\n    tsnb.log(loss=1.0)")
+    run(
+        shell,
+        "%%trial two\nimport time\nfor k in range(10_000):\n"
+        "    for batch in tsnb.attach():\n        tsnb.log(loss=0.5)\n        time.sleep(0.05)",
+    )
+    trials["one"].wait(60)
+    until(lambda: trials["two"].metrics, 60)
+    said = run(shell, "%tensorsocket stop").text
+    assert trials["two"].state == "stopped"
+    assert "one is best: loss 1.000. 1 done, 1 stopped. two ended early with 0.500." in said, said
 
 
 @pytest.mark.system

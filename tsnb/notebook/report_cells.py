@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+import time
 import uuid
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
+from tsnb.experiments import trials
 from tsnb.kernels.output.outlets import outlet_here
 from tsnb.telemetry.watching import watch, watched
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from tsnb.telemetry.recording import Recorder
 
 __all__ = ["Ending", "begin", "record", "recorders", "report", "report_here"]
+
+ENDS_S = 3.0
+"""How long a report at a stream's stop waits for trials that end with it: they do at their next batch."""
 
 recorders: dict[str, Recorder] = {}
 """The recordings that this notebook began, by the stream's name; the last one of each."""
@@ -53,9 +58,18 @@ class Ending:
         assert self._watch is not None
         readings = self._watch.readings()
         self._watch.close()
-        if not any(reading.consumers for reading in readings):
+        attached = {consumer.name for reading in readings for consumer in reading.consumers}
+        if not attached:
             return None
+        _await_ends(attached)
         return report(self._name)
+
+
+def _await_ends(names: Iterable[str]) -> None:
+    """Wait until this notebook's trials have ended that end with their stream: how they ended is in its report."""
+    until_s = time.monotonic() + ENDS_S
+    for trial in [trials[name] for name in names if name in trials]:
+        trial.life.ended.wait(max(0.0, until_s - time.monotonic()))
 
 
 def report(
