@@ -214,6 +214,15 @@ def test_all_of_it_is_reached_and_worked_by_keyboard(browser: Browser) -> None:
     assert not host.errors
 
 
+def test_a_panel_without_trials_is_compared_with_none(browser: Browser) -> None:
+    """Its box was empty."""
+    host = Host(browser)
+    first = next(iter(Stream([Trial("fast", 0.02)]).run(1)))
+    host.tape.feed(replace(first, consumers=()))
+    host.open()
+    assert host.page.get_by_label("compare with").locator("option:checked").inner_text() == "none"
+
+
 def test_the_difference_to_a_chosen_trial_is_that_after_the_same_batches(browser: Browser) -> None:
     """Numbers that are known: one is always 0.25 below the other after as many batches, at another pace."""
     host = Host(browser, 1200)

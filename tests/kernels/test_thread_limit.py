@@ -14,7 +14,8 @@ def test_the_threads_end_that_were_begun_to_see_whether_they_may(monkeypatch: py
     before = threading.active_count()
     require_threads(4)
     assert threading.active_count() == before
-    start, begun = threading.Thread.start, []
+    start = threading.Thread.start
+    begun: list[threading.Thread] = []
 
     def some(thread: threading.Thread) -> None:
         if len(begun) == 2:

@@ -281,7 +281,7 @@ function select(label, chosen) {
   const element = make("label", "tsnb-tool", make("span", "tsnb-soft", label), box);
   const draw = (names, value) => {
     const wanted = ["", ...names];
-    if ([...box.options].map((option) => option.value).join("\n") !== wanted.join("\n")) {
+    if (box.options.length !== wanted.length || wanted.some((name, k) => box.options[k].value !== name)) {
       box.replaceChildren(...wanted.map((name) => Object.assign(make("option", "", name || "none"), { value: name })));
     }
     const now = wanted.includes(value) ? value : "";
