@@ -86,12 +86,10 @@ def test_changes_of_imported_modules_and_classes_are_made_in_a_trial(library: An
     trial = run_cell("a", look, box, outlet=page).wait(120)
     assert trial["seen"] == CHANGED == box["otherlib"].seen()
     assert trial["got"] == (9, "more", "mine")
-    library("import colorsys\nthird = colorsys.ONE_THIRD\ncolorsys.ONE_THIRD = 9")
-    later = (
-        "import sys\nbefore = 'colorsys' in sys.modules\nimport colorsys\ngot = before, colorsys.ONE_THIRD"
-    )
+    library("import wave\nthird = wave.WAVE_FORMAT_PCM\nwave.WAVE_FORMAT_PCM = 9")
+    later = "import sys\nbefore = 'wave' in sys.modules\nimport wave\ngot = before, wave.WAVE_FORMAT_PCM"
     assert run_cell("b", later, box, outlet=page).wait(120)["got"] == (False, 9)
-    box["colorsys"].ONE_THIRD = box["third"]
+    box["wave"].WAVE_FORMAT_PCM = box["third"]
     library("def train():\n    import otherlib\n    return otherlib.seen()")
     assert run(box["train"], name="c").result(120) == CHANGED
 

@@ -720,10 +720,10 @@ def test_a_module_that_the_notebook_put_before_an_installed_one_is_the_one(
     page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`sys.path.insert(0, "../src")` means the same in a trial, where Python has a path of its own already."""
-    (tmp_path / "colorsys.py").write_text("OURS = True\n")
+    (tmp_path / "wave.py").write_text("OURS = True\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    trial = start("shadow", "import colorsys, sys\nfound, path = colorsys.__file__, sys.path", page).wait(120)
-    assert trial["found"] == str(tmp_path / "colorsys.py")
+    trial = start("shadow", "import wave, sys\nfound, path = wave.__file__, sys.path", page).wait(120)
+    assert trial["found"] == str(tmp_path / "wave.py")
     assert [p for p in trial["path"] if p in sys.path] == list(dict.fromkeys(sys.path))
 
 

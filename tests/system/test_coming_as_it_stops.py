@@ -158,5 +158,5 @@ def test_many_that_come_while_streams_stop_see_nothing_else() -> None:
         for thread in threads:
             thread.join(60)
         detach_all()
-    assert set(seen) <= {"an epoch of 3", "ProducerGone", "ProducerNotFound"}, seen
+    assert set(seen) <= {"an epoch of 3", "StreamStopped", "ProducerGone", "ProducerNotFound"}, seen
     assert seen["ProducerGone"]

@@ -336,7 +336,7 @@ def test_names_and_numbers_are_checked_with_a_way_out(run: Run) -> None:
     assert "Did you mean 'mnist'?" in script.expect("typo ProducerNotFound")
     assert "1 or more" in script.expect("size ValueError")
     assert "Try 'a-b'" in script.expect("consumer ValueError")
-    several = script.expect("several ProducerNotFound")
+    several = script.expect("several StreamNotNamed")
     assert "mnist" in several and "other" in several and "stream=" in several
     assert "max_batch_bytes=8" in script.expect("large LoaderFailed")
     assert "batch['n']" in script.expect("cut BatchNotShareable")

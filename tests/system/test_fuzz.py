@@ -626,6 +626,7 @@ def test_a_consumer_outlives_a_producer_that_sends_anything(run: Run) -> None:
             known = (
                 "RemoteProtocolError",
                 "ProducerGone",
+                "StreamStopped",
                 "JoinRefused",
                 "LoaderFailed",
                 "ConsumerTimedOut",

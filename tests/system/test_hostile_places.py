@@ -132,10 +132,15 @@ PLACES = [
         says="TSNB_RUNTIME_DIR",
     ),
     Place("few descriptors", before=LIMITED.format("NOFILE", 40), says="limit of open files", either=True),
-    # what it meets first depends on the machine: the hub's thread, zmq, the fork, a thread of the kernel
+    # what it meets first depends on the machine: the hub's thread, zmq, the fork, a thread of the kernel; the limit is
+    # one of all processes of a user
     *(
         Place(
-            f"{most} processes", user=NOBODY, before=LIMITED.format("NPROC", most), says="limit", either=True
+            f"{most} processes",
+            user=NOBODY + most,
+            before=LIMITED.format("NPROC", most),
+            says="limit",
+            either=True,
         )
         for most in (8, 11, 14, 16, 19, 22)
     ),
