@@ -223,7 +223,7 @@ def said_otherwise(status: str, top: str, trials: dict[str, dict[str, Any]], wor
         if words not in text:
             yield f"{name} lacks the sentence {words!r}"
     for trial, row in trials.items():
-        row_of = rf"^(?:■ )?{re.escape(trial)} (?!is best:).*"
+        row_of = rf"^(?:■ )?{re.escape(trial)} (?!is best:|failed:|crashed:).*"
         lines = [re.search(row_of, text, re.MULTILINE) for text in (status, top)]
         for name, line in zip(("status", "top"), lines, strict=True):
             if line is None or row["state"] not in line[0]:

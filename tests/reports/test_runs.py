@@ -17,6 +17,7 @@ import tsnb
 from tests.by_value import by_value
 from tests.promises import HANG_S
 from tests.reports.made import START_S, consumer, reading
+from tests.waiting import wait_until as until
 from tsnb.experiments import trials
 from tsnb.reports import Report
 from tsnb.reports.figures import draw_word
@@ -180,6 +181,35 @@ def test_report_results_and_panel_say_the_same_of_a_name_that_ran_twice(
     assert shown.reading.run == last["run"] == 2
     reached = {cost.name: cost.after_s is not None for cost in report.story.costs}
     assert reached == {"cnn run 1": True, "cnn": False}, "the second run never logged so much"
+
+
+CLONED = """
+def train(ms):
+    import time, tsnb
+    for batch in tsnb.attach():
+        time.sleep(ms / 1000)
+        tsnb.log(loss=1.0)
+"""
+
+
+@pytest.mark.system
+def test_a_clone_s_time_is_its_own_on_every_screen(numbers: tsnb.streams.Producer) -> None:
+    """Its process inherits counters: what its trial had been attached for was told as time between its epochs."""
+    there = watch("again")
+    there.readings(HANG_S)
+    trial = tsnb.run(by_value(CLONED), ms=100, name="cnn")
+    until(lambda: trial.report.get("batches", 0) >= 15, HANG_S)
+    twin = trial.clone("twin")
+    trial.wait(HANG_S)
+    twin.wait(HANG_S)
+    report = tsnb.report("again")
+    told = {one.name: one for one in report.story.trials}["twin"]
+    row, (found,) = there.view.rows["twin"], tsnb.results("twin").to_dict("records")
+    attached_s = row.whole.active_s
+    assert attached_s <= found["duration_s"] + 0.1, (row.whole, found)
+    assert row.whole.pace.computing > 0.9 and told.samples == row.whole.samples < 160
+    assert row.whole.pace.samples_per_s == pytest.approx(found["samples_per_s"], rel=0.02)
+    assert told.samples_per_s == pytest.approx(found["samples_per_s"], rel=0.02)
 
 
 class Slow:

@@ -156,6 +156,32 @@ def go_on_from(told: dict[str, Any]) -> None:
     _before.update(told)
 
 
+_at_fork = {"samples": 0, "attached_s": 0.0, "paused_s": 0.0}
+"""What the consumers had done of which a clone's process inherits the counters, when it was forked."""
+
+
+def begin_as_clone() -> None:
+    """Tell speed and attached time of this process alone: it has been forked from the trial that it clones."""
+    _at_fork.update(zip(_at_fork, _sums(_totals()), strict=True))
+
+
+def _sums(totals: list[Any]) -> tuple[int, float, float]:
+    """Return the samples of all, and for how long one was attached and paused at most."""
+    samples = sum(total.samples for total in totals)
+    attached_s = max((total.attached_s for total in totals), default=0.0)
+    return samples, attached_s, max((total.paused_s for total in totals), default=0.0)
+
+
+def _here(totals: list[Any]) -> tuple[int, float, float]:
+    """Return the same of this process alone, without the trial that it was cloned from."""
+    samples, attached_s, paused_s = _sums(totals)
+    return (
+        samples - int(_at_fork["samples"]),
+        attached_s - _at_fork["attached_s"],
+        paused_s - _at_fork["paused_s"],
+    )
+
+
 def _totals() -> list[Any]:
     """Return what the consumers of this process did (`consumer.counts.Total`), those that are closed included."""
     found = getattr(sys.modules.get("tsnb.stream.consumer"), "totals", None)
@@ -197,7 +223,8 @@ def last_report() -> dict[str, Any]:
     totals = _totals()
     told = _report(totals)
     if len(totals) == 1:
-        told |= {"attached_here_s": totals[0].attached_s, "paused_here_s": totals[0].paused_s}
+        _, attached_s, paused_s = _here(totals)
+        told |= {"attached_here_s": attached_s, "paused_here_s": paused_s}
     return told if cpu_time is None else {**told, **cpu_time._asdict()}
 
 
@@ -211,9 +238,9 @@ def _report(totals: list[Any]) -> dict[str, Any]:
         return {}
     before = _before
     computing_s, waiting_s = before.get("computing_s", 0.0), before.get("waiting_s", 0.0)
-    own, own_s = sum(total.samples for total in totals), max(total.attached_s for total in totals)
-    paused_s = max(total.paused_s for total in totals)
-    active_s = own_s - paused_s
+    samples, attached_s, paused_s = _sums(totals)
+    own, own_s, own_paused_s = _here(totals)
+    active_s = own_s - own_paused_s
     inside_s = computing_s + waiting_s + sum(total.inside_s for total in totals)
     waiting_s += sum(total.waited_s for total in totals)
     return {
@@ -221,10 +248,10 @@ def _report(totals: list[Any]) -> dict[str, Any]:
         # validation beside it does not count as training: those of the consumer that was given most samples
         "epochs": before.get("epochs", 0) + max(totals, key=lambda total: total.samples).epochs,
         "batches": before.get("batches", 0) + sum(total.batches for total in totals),
-        "samples": before.get("samples", 0) + own,
+        "samples": before.get("samples", 0) + samples,
         # its own alone, as its row in the panel has it: a clone goes on from what its parent took
         "samples_per_s": round(own / active_s, 1) if active_s > 0 and own else 0.0,
-        "attached_s": round(before.get("attached_s", 0.0) + own_s, 3),
+        "attached_s": round(before.get("attached_s", 0.0) + attached_s, 3),
         "paused_s": round(before.get("paused_s", 0.0) + paused_s, 3),
         "computing_s": round(max(0.0, inside_s - waiting_s), 3),
         "waiting_s": round(waiting_s, 3),

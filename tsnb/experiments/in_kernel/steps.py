@@ -29,6 +29,7 @@ from tsnb.experiments.in_kernel.peak_memory import PeakMemory
 from tsnb.experiments.in_kernel.pictures import Pictures
 from tsnb.experiments.in_kernel.reporter import (
     Reporter,
+    begin_as_clone,
     go_on_from,
     last_report,
     position,
@@ -185,6 +186,7 @@ class _TrialHere:
         self.run, self.bridges = Run.of(settings["run"]), []
         self._changing, self._reporting = threading.Lock(), threading.Lock()
         self._reported, self._releasable, self._written = {}, None, WrittenFiles()
+        begin_as_clone()
         self._enter(self.reporter.count)
         keeper_here().branch(lambda known: name_in_clone(known, name, own))
         tell(Begun(self.versions))
