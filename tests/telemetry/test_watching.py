@@ -151,6 +151,29 @@ def test_a_stream_that_is_known_to_be_there_is_looked_for_at_once(monkeypatch: p
     watching.catch_up(1000.0)  # nobody follows it: there is nothing to wait for
 
 
+def test_a_reading_that_comes_right_after_an_end_is_not_left_out() -> None:
+    """Trials that end together leave within a millisecond: reports then lacked what the stream had counted of one."""
+    stream, ear = FakeStream(), Ear()
+    watching = Watch("mnist", stream.connect)
+    watching.listen(ear)
+    reading = list(three_models().run(2.0))[-1]
+    stream.readings.put(reading)
+    stream.up = True
+    assert watching.readings(60.0)
+    one, *rest = reading.consumers
+    watching.tell_end(EndReading(one.name, "done", reading.time_s, one.pid))
+    left = EndReading(one.name, "left", reading.time_s, one.pid, samples=one.samples)
+    later = replace(reading, time_s=reading.time_s + 1e-4, consumers=tuple(rest), ends=(left,))
+    stream.readings.put(later)
+    assert eventually(lambda: len(ear.heard) == 3)
+    assert [one.ends for one in watching.readings()[-2:]] == [
+        (replace(left, state="done", samples=0),),
+        (left,),
+    ]
+    watching.unlisten(ear)
+    watching.close()
+
+
 @pytest.mark.parametrize("leaves", [True, False])
 def test_what_a_trial_logged_last_counts_though_its_end_is_told_before_it_leaves(leaves: bool) -> None:
     """With its stream's next reading, or with the stream's own end, after which no reading says that it has left."""

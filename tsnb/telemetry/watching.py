@@ -347,11 +347,11 @@ class Watch:
             )
 
     def _with(self, end: EndReading) -> StreamReading:
-        """Return the last reading with an end in it, behind that reading and before the next."""
+        """Return the last reading with an end in it, behind that reading and before any that is still to be heard."""
         last = self._history.readings()[-1]
         # of a stream that has ended no reading will say that it has left
         stays = [c for c in last.consumers if self._said is None or end.pid != c.pid]
-        return replace(last, time_s=last.time_s + 1e-3, ends=(end,), consumers=tuple(stays), host=None)
+        return replace(last, time_s=last.time_s + 1e-6, ends=(end,), consumers=tuple(stays), host=None)
 
     def _another(self, reading: StreamReading) -> bool:
         """Whether a reading is of another producer than the last one, or of one that has begun again."""
