@@ -261,11 +261,17 @@ def shown() -> list[Duel]:
 
 
 def _duels_of(trials: Collection[str]) -> list[dict[str, Any]]:
-    return [duel.told() for duel in shown() if not duel.trials.params.keys().isdisjoint(trials)]
+    return [duel.told() for duel in _of(trials)]
+
+
+def _of(trials: Collection[str]) -> list[Duel]:
+    return [duel for duel in shown() if not duel.trials.params.keys().isdisjoint(trials)]
 
 
 def _said_of(trials: Collection[str]) -> str:
-    return " ".join(f"Duel {told['duel']}: {told['said'].rstrip('.')}." for told in _duels_of(trials))
+    # four times a second: no more of it than the sentence
+    said = ((duel.name, duel.verdict.sentence(over=duel.over)) for duel in _of(trials))
+    return " ".join(f"Duel {name}: {sentence.rstrip('.')}." for name, sentence in said)
 
 
 sources.append(_duels_of)

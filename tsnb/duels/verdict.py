@@ -226,11 +226,18 @@ class DuelVerdict:
             over: Whether the verdict is final.
         """
         state = self.word if over or self.decided else "running"
-        said = f"So far {self.said}" if state == "running" else self.said
-        facts = {"duel": name, "over": over, "state": state, "said": said}
+        facts = {"duel": name, "over": over, "state": state, "said": self.sentence(over=over)}
         found = strict({**facts, **self.to_dict(), "most": self.rules.most, "blocks": self.rows})
         assert isinstance(found, dict)
         return found
+
+    def sentence(self, *, over: bool) -> str:
+        """Return `said`, and before a verdict is final that it is what was found so far.
+
+        Args:
+            over: Whether the duel has ended.
+        """
+        return self.said if over or self.decided else f"So far {self.said}"
 
     @property
     def said(self) -> str:
