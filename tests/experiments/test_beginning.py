@@ -30,7 +30,7 @@ def shell() -> Any:
 
 def test_an_interrupt_as_the_code_begins_ends_it(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """IPython prints an interrupt that meets its events, and runs the code: the trial would train to its end."""
-    monkeypatch.setattr(steps, "_courses", [Ready()])
+    monkeypatch.setattr(steps, "_trials", [Ready()])
     monkeypatch.setattr(steps, "_cells", [])
     monkeypatch.setattr(steps, "tell", lambda _news: signal.raise_signal(signal.SIGINT))
     shell.events.register("pre_run_cell", steps._before_code)

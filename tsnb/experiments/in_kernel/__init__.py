@@ -5,6 +5,7 @@ The notebook never imports it, but for `kept_state` and `artifacts`.
 | module | what it owns |
 |---|---|
 | `steps` | the life of the code: enter, run, end |
+| `trial_here` | what the kernel knows of its trial: its run, its place, its pauses; it tells the notebook |
 | `reporter` | what it reports: logged rows, its place in its streams, how it ended |
 | `pictures` | logged values that are not numbers: pictures, tables, text |
 | `keeping` | what is kept of a trial whose code has ended, and the memory that is given back |
