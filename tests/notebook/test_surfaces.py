@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import html
 import io
+import itertools
 import json
 import os
 import re
@@ -137,10 +138,16 @@ def numbers() -> Iterator[tsnb.streams.Producer]:
         yield producer
 
 
+_numbers = itertools.count(1)
+
+
 @pytest.fixture
 def alone() -> Iterator[tsnb.streams.Producer]:
-    """A stream of which this process knows no former trials: a panel goes on where one of its name has ended."""
-    with served("alone") as producer:
+    """A stream of which this process knows no former trials: a panel goes on where one of its name has ended.
+
+    Two tests that took one name knew each other's trials.
+    """
+    with served(f"alone{next(_numbers)}") as producer:
         yield producer
 
 
