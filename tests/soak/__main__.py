@@ -42,6 +42,8 @@ from tsnb.growing.selection import Trigger
 ROOT = Path(__file__).resolve().parents[2]
 STANDSTILL_S = RECONNECT_S + 15.0
 """No batch anywhere for so long, while nobody is stopped on purpose: a hang."""
+STARTING_S = 240.0
+"""How long until the first consumer has a batch: each imports torch, all at once, on a machine that may be busy."""
 ALL_FILES_S = 300.0
 """How long until an epoch has every file: two of them, at the slowest consumer's pace."""
 END_S = 45.0
@@ -304,8 +306,9 @@ class Soak:
                     f"{member} ended with status {status}: {' | '.join(member.rest)[-600:]}"
                 )
                 return True
-        if time.monotonic() - self._heard_s > STANDSTILL_S:
-            self._describe_standstill(f"nothing moved for {STANDSTILL_S:.0f} s")
+        most_s = STANDSTILL_S if any(member.words for member in self._consumers) else STARTING_S
+        if time.monotonic() - self._heard_s > most_s:
+            self._describe_standstill(f"nothing moved for {most_s:.0f} s")
             return True
         return False
 
