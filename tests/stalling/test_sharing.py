@@ -108,3 +108,10 @@ def test_the_table_has_each_number_with_its_own_interval_and_unit() -> None:
     rows = [line.split() for line in repr(found).splitlines()]
     assert ["gain", "2.3x", "2.0x", "to", "2.5x"] in rows
     assert ["CPU", "saved", "56%", "50%", "to", "60%"] in rows
+
+
+@pytest.mark.parametrize(("trials", "head"), [(1, "One trial:"), (4, "4 equal trials at once:")])
+def test_the_table_begins_with_how_many_trials_it_is_about(trials: int, head: str) -> None:
+    """In a terminal and in a notebook."""
+    found = measured(prepare_ms=3, compute_ms=1, workers=4).sharing(trials)
+    assert repr(found).startswith(f"{head}\n") and found._repr_html_().startswith(f"<p>{head}</p>")

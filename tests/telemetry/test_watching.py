@@ -81,6 +81,18 @@ class Ear:
         self.notes.append(state)
 
 
+def heard() -> tuple[FakeStream, Ear, Watch, StreamReading]:
+    """Return a stream, an ear that listens to its watch, the watch, and the reading that both have heard."""
+    stream, ear = FakeStream(), Ear()
+    watching = Watch("mnist", stream.connect)
+    watching.listen(ear)
+    reading = list(three_models().run(2.0))[-1]
+    stream.readings.put(reading)
+    stream.up = True
+    assert watching.readings(60.0)
+    return stream, ear, watching, reading
+
+
 def test_whoever_listens_hears_all_of_it_over_one_connection() -> None:
     """What was before is returned, what comes is told, also of the next stream of that name, with a new history."""
     stream, early, late = FakeStream(), Ear(), Ear()
@@ -153,13 +165,7 @@ def test_a_stream_that_is_known_to_be_there_is_looked_for_at_once(monkeypatch: p
 
 def test_a_reading_that_comes_right_after_an_end_is_not_left_out() -> None:
     """Trials that end together leave within a millisecond: reports then lacked what the stream had counted of one."""
-    stream, ear = FakeStream(), Ear()
-    watching = Watch("mnist", stream.connect)
-    watching.listen(ear)
-    reading = list(three_models().run(2.0))[-1]
-    stream.readings.put(reading)
-    stream.up = True
-    assert watching.readings(60.0)
+    stream, ear, watching, reading = heard()
     one, *rest = reading.consumers
     watching.tell_end(EndReading(one.name, "done", reading.time_s, one.pid))
     left = EndReading(one.name, "left", reading.time_s, one.pid, samples=one.samples)
@@ -177,13 +183,7 @@ def test_a_reading_that_comes_right_after_an_end_is_not_left_out() -> None:
 @pytest.mark.parametrize("leaves", [True, False])
 def test_what_a_trial_logged_last_counts_though_its_end_is_told_before_it_leaves(leaves: bool) -> None:
     """With its stream's next reading, or with the stream's own end, after which no reading says that it has left."""
-    stream, ear = FakeStream(), Ear()
-    watching = Watch("mnist", stream.connect)
-    watching.listen(ear)
-    reading = list(three_models().run(2.0))[-1]
-    stream.readings.put(reading)
-    stream.up = True
-    assert watching.readings(60.0)
+    stream, ear, watching, reading = heard()
     one = reading.consumers[0]
     end = EndReading(one.name, "done", reading.time_s, one.pid, metrics={"f1": 0.75})
     watching.tell_end(end)
