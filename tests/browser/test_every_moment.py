@@ -32,7 +32,7 @@ from tests.browser.chromium import ARTIFACTS
 from tests.browser.drawn import RECORDS, Curves, alike, in_picture, on_canvas
 from tests.browser.lab import Lab, Notebook
 from tests.browser.test_lab import PANEL, ROWS, notebook_of, open_recorded, save
-from tsnb.telemetry.shown.words import metric
+from tsnb.text.numbers import metric
 
 pytestmark = [pytest.mark.browser, pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900)]
 

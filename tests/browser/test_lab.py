@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.browser.chromium import ARTIFACTS
 from tests.browser.lab import Lab, Notebook
-from tsnb.telemetry.shown.words import metric
+from tsnb.text.numbers import metric
 
 QUICKSTART = Path(__file__).resolve().parents[2] / "notebooks" / "01_quickstart.ipynb"
 PANEL = ".tsnb-panel"

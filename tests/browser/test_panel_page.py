@@ -19,7 +19,7 @@ from tests.panel.streams import START_S, Stream, Trial, rebalance, rebalanced, t
 from tsnb.panel.tape import Message, Tape
 from tsnb.planners.timeline import PlannedTrial, Timeline
 from tsnb.telemetry.readings import CacheReading, EndReading, StreamReading
-from tsnb.telemetry.shown.words import clock, count, percent
+from tsnb.text.numbers import clock, count, percent
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

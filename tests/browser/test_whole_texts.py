@@ -17,7 +17,7 @@ from tests.browser.test_panel_page import CUT, OVERFLOW
 from tests.panel.streams import Stream, Trial
 from tsnb.panel.tape import Message, Tape
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.shown.words import metric
+from tsnb.text.numbers import metric
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -43,8 +43,9 @@ from tsnb.telemetry.observer import Observer, status
 from tsnb.telemetry.readings import CacheReading
 from tsnb.telemetry.shown.view import StreamView
 from tsnb.telemetry.shown.view_text import as_text
-from tsnb.telemetry.shown.words import clock, remaining
+from tsnb.telemetry.shown.words import remaining
 from tsnb.telemetry.watching import watch
+from tsnb.text.numbers import clock
 from tsnb.top.live import _Heard
 from tsnb.top.view import screen
 

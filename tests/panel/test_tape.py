@@ -37,7 +37,8 @@ from tsnb.telemetry.shown.frames import (
 from tsnb.telemetry.shown.history import History
 from tsnb.telemetry.shown.view import MARKS, StreamView
 from tsnb.telemetry.shown.view_text import as_text
-from tsnb.telemetry.shown.words import cached, count, percent
+from tsnb.telemetry.shown.words import cached
+from tsnb.text.numbers import count, percent
 
 module = sys.modules["tsnb.telemetry.shown.view"]
 

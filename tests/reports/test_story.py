@@ -17,7 +17,7 @@ from tsnb.reports.plain import plain, short_names, ticks_s
 from tsnb.reports.story import story
 from tsnb.telemetry.readings import EndReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.shown.view import StreamView
-from tsnb.telemetry.shown.words import clock
+from tsnb.text.numbers import clock
 
 LOG = Path(__file__).parents[1] / "panel" / "quickstart.jsonl"
 

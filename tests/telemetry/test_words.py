@@ -24,6 +24,7 @@ from tsnb.telemetry.forecast.eta import NO_ETA, Eta
 from tsnb.telemetry.readings import CONSUMER_STATES, PRODUCER_STATES, CacheReading, StreamReading
 from tsnb.telemetry.shown import words
 from tsnb.telemetry.shown.view_text import as_text
+from tsnb.text import numbers
 from tsnb.top.view import screen
 
 SOURCE = Path(words.__file__).parents[2] / "panel/frontend/src"
@@ -106,20 +107,20 @@ def test_the_terminal_and_the_panel_speak_alike() -> None:
     """Numbers, sizes, times, logged numbers, states and their tones."""
     panel = in_the_panel()
     ours: dict[str, Any] = {
-        "count": [words.count(n) for n in NUMBERS],
-        "pace": [words.pace(n) for n in NUMBERS],
-        "clock": [words.clock(n) for n in NUMBERS],
-        "percent": [words.percent(n) for n in NUMBERS],
-        "sizes": [words.mebibytes(n) for n in SIZES],
-        "used": [words.used_of(n, 4 * n + 1) for n in SIZES],
-        "short": [words.milliseconds(n / 1000) for n in NUMBERS],
+        "count": [numbers.count(n) for n in NUMBERS],
+        "pace": [numbers.pace(n) for n in NUMBERS],
+        "clock": [numbers.clock(n) for n in NUMBERS],
+        "percent": [numbers.percent(n) for n in NUMBERS],
+        "sizes": [numbers.mebibytes(n) for n in SIZES],
+        "used": [numbers.used_of(n, 4 * n + 1) for n in SIZES],
+        "short": [numbers.milliseconds(n / 1000) for n in NUMBERS],
         "nan": [
-            words.milliseconds(math.nan),
-            words.count(math.nan),
-            words.percent(math.nan),
-            words.mebibytes(math.nan),
+            numbers.milliseconds(math.nan),
+            numbers.count(math.nan),
+            numbers.percent(math.nan),
+            numbers.mebibytes(math.nan),
         ],
-        "logged": [words.metric(str(name), float(str(value))) for name, value in LOGGED],
+        "logged": [numbers.metric(str(name), float(str(value))) for name, value in LOGGED],
         "states": [words.consumer_state(*state) for state in STATES],  # type: ignore[arg-type]
         "streams": [
             [words.stream_word(s), words.tone(s), s in words.LIVE] for s in (*PRODUCER_STATES, "absent")

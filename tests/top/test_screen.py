@@ -23,7 +23,7 @@ from tsnb.telemetry.readings import (
 )
 from tsnb.telemetry.shown.view import StreamView
 from tsnb.telemetry.shown.view_text import as_text
-from tsnb.telemetry.shown.words import count
+from tsnb.text.numbers import count
 from tsnb.top.view import screen
 
 GIB = 1 << 30

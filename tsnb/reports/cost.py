@@ -23,7 +23,7 @@ from tsnb.telemetry.lives.cpu_time import LOADER, Stretch, cpu_text, cpu_until, 
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.shown.marks import Ends
 from tsnb.telemetry.shown.rates import energy_use
-from tsnb.telemetry.shown.words import clock, metric
+from tsnb.text.numbers import clock, metric
 from tsnb.text.words import short_number
 
 __all__ = ["Prices", "TrialCost", "costs", "wanted_of"]

@@ -36,7 +36,7 @@ from tsnb.telemetry.lives.runs import next_step
 from tsnb.telemetry.lives.spent import PARTS, Spent, parts_of
 from tsnb.telemetry.shown.marks import Mark
 from tsnb.telemetry.shown.outcome import MARKS, best_of, metrics_of, outcome
-from tsnb.telemetry.shown.words import clock, count, metric, percent
+from tsnb.text.numbers import clock, count, metric, percent
 
 __all__ = ["draw"]
 

@@ -34,7 +34,7 @@ from tsnb.telemetry.lives.runs import lanes_of, runs_apart
 from tsnb.telemetry.lives.spent import parts_of, spent
 from tsnb.telemetry.readings import ConsumerReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.shown.marks import Mark, all_marks
-from tsnb.telemetry.shown.words import clock, percent
+from tsnb.text.numbers import clock, percent
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

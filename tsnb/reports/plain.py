@@ -1,7 +1,7 @@
 """A report in plain text: for terminals, screen readers and pages that show no pictures. Pure.
 
 Its names, times and titles are those of the other reports too; numbers are written as the panel writes them
-(`telemetry.shown.words`).
+(`text.numbers`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,8 @@ from tsnb.telemetry.lives.cpu_time import cpu_text
 from tsnb.telemetry.lives.runs import next_step, trial_of
 from tsnb.telemetry.lives.spent import Spent, parts_of
 from tsnb.telemetry.shown.outcome import outcome
-from tsnb.telemetry.shown.words import (
-    clock,
-    consumer_state,
-    count,
-    metric,
-    milliseconds,
-    percent,
-    remaining,
-    waiting,
-)
+from tsnb.telemetry.shown.words import consumer_state, remaining, waiting
+from tsnb.text.numbers import clock, count, metric, milliseconds, percent
 
 __all__ = ["PART_NAMES", "plain", "short", "short_names", "subtitle", "ticks_s", "when"]
 

@@ -3,6 +3,7 @@
 | module | what it owns |
 |---|---|
 | `words` | the nearest known word, sizes, times, rows as text or HTML |
+| `numbers` | numbers as every screen writes them |
 | `printable` | foreign text, made fit to be shown |
 | `masks` | secrets among parameters |
 | `foreign` | JSON from elsewhere, made into dataclasses |

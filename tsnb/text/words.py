@@ -85,7 +85,7 @@ def size_text(size: float) -> str:
     """Return bytes of memory as text, for sentences: "1.5 GiB", "300.0 MiB", "3 bytes".
 
     By 1024, as memory is counted, to a tenth: what is needed and what is free may differ by little. Screens have
-    `telemetry.shown.words.mebibytes`, of fewer figures; what disks hold is counted by 1000 (`stalling.figures.size`).
+    `text.numbers.mebibytes`, of fewer figures; what disks hold is counted by 1000 (`stalling.figures.size`).
     """
     if size >= 2**30:
         return f"{size / 2**30:,.1f} GiB"

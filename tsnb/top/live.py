@@ -19,7 +19,8 @@ from tsnb.discovery import registry
 from tsnb.telemetry.following import Follower, look
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.shown.view import StreamView
-from tsnb.telemetry.shown.words import LIVE, clock
+from tsnb.telemetry.shown.words import LIVE
+from tsnb.text.numbers import clock
 from tsnb.top.view import screen
 
 __all__ = ["top"]

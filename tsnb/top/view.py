@@ -17,6 +17,7 @@ from tsnb.telemetry.shown.rates import UNKNOWN, Pace
 from tsnb.telemetry.shown.rows import Row, far_behind
 from tsnb.telemetry.shown.view import StreamView
 from tsnb.telemetry.shown.words import incidents
+from tsnb.text import numbers
 
 __all__ = ["screen"]
 
@@ -31,7 +32,6 @@ _PARTS = (
 )
 """Where time goes, and the characters and colours it is drawn with: the characters differ without colours too."""
 
-_DASH = "\u2013"
 _MIB = 1024 * 1024
 _MARKS, _RECENT_S = 3, 600.0
 """What changed lately: so many marks, none older than ten minutes."""
@@ -104,26 +104,26 @@ def _header(view: StreamView) -> list[Text]:
         title.append(f"  {word}", _TONES[words.tone(view.state)])
     if reading is None:
         return [title]
-    rate = words.pace(view.told_per_s)
+    rate = numbers.pace(view.told_per_s)
     return [
         title,
         _epoch(view, reading, live),
-        _pair("loader", f"{rate} batches/s, {words.workers(reading)}" if live else _DASH),
-        _pair("window", f"{reading.window_fill} of {reading.window}" if live else _DASH),
+        _pair("loader", f"{rate} batches/s, {words.workers(reading)}" if live else numbers.DASH),
+        _pair("window", f"{reading.window_fill} of {reading.window}" if live else numbers.DASH),
         *([_pair("pacing", pacing_text(reading))] if live and reading.pacing != "together" else []),
         *([Text(all_left)] if live and (all_left := words.all_left(view.eta, reading.time_s)) else []),
     ]
 
 
 def _epoch(view: StreamView, reading: StreamReading, live: bool) -> Text:
-    text = _pair("pass", str(reading.epoch + 1) if reading.epoch >= 0 else _DASH)
+    text = _pair("pass", str(reading.epoch + 1) if reading.epoch >= 0 else numbers.DASH)
     if not reading.epoch_batches:
-        return text.append(f"  {words.count(reading.published)} batches")
+        return text.append(f"  {numbers.count(reading.published)} batches")
     share = min(1.0, reading.published / reading.epoch_batches)
     done = round(share * 16)
     text.append("  ").append("━" * done, "bold").append("─" * (16 - done), _SOFT)
     left_s = view.rates.left_s() if live else math.nan
-    return text.append(f" {words.percent(share)}{words.epoch_left(left_s, share)}")
+    return text.append(f" {numbers.percent(share)}{words.epoch_left(left_s, share)}")
 
 
 def _sentence(view: StreamView, width: int) -> Text:
@@ -168,15 +168,17 @@ def _fitting(view: StreamView, rows: Sequence[Row], room: int) -> list[_Column]:
     live = view.state in words.LIVE
     state = _Column("state", 14, lambda row: _state(view, row))
     squares = 0 < window <= _SQUARES
-    most = words.buffered(window, window)
+    most = numbers.buffered(window, window)
     buffer = _Column(
         "buffer",
         max(6, window if squares else len(most)),
         lambda row: _buffer(row, window, live),
     )
-    lags = [words.count(row.reading.lag) for row in rows]
-    lag = _number(view, "lag", max(4, *map(len, lags)), lambda row: words.count(row.reading.lag))
-    rate = _Column("samples/s", 9, lambda row: Text(words.count(_pace(row, live).samples_per_s)), right=True)
+    lags = [numbers.count(row.reading.lag) for row in rows]
+    lag = _number(view, "lag", max(4, *map(len, lags)), lambda row: numbers.count(row.reading.lag))
+    rate = _Column(
+        "samples/s", 9, lambda row: Text(numbers.count(_pace(row, live).samples_per_s)), right=True
+    )
     batches = view.latest.epoch_batches if view.latest else None
     epochs = [words.progress(row.epochs, batches) for row in rows]
     epoch = _Column(
@@ -187,8 +189,8 @@ def _fitting(view: StreamView, rows: Sequence[Row], room: int) -> list[_Column]:
     logs = [_logged(name, rows, view.best) for name in _metrics(rows)]
     uses = [
         *_uses(view),
-        _number(view, "per batch", 9, lambda row: words.milliseconds(row.pace.step_s)),
-        _number(view, "alone", 7, lambda row: words.count(row.pace.alone_per_s)),
+        _number(view, "per batch", 9, lambda row: numbers.milliseconds(row.pace.step_s)),
+        _number(view, "alone", 7, lambda row: numbers.count(row.pace.alone_per_s)),
     ]
     parts = [_takes(rows)] if any(row.reading.part for row in rows) else []
     shown = [state, *parts, buffer, lag, rate, epoch, left_column, *logs, *uses]
@@ -227,7 +229,7 @@ def _number(view: StreamView, title: str, width: int, show: Callable[[Row], str]
 
     def cell(row: Row) -> Text:
         known = view.state in words.LIVE and row.here and row.state not in ("timed out", "paused")
-        return Text(show(row) if known else _DASH)
+        return Text(show(row) if known else numbers.DASH)
 
     return _Column(title, width, cell, right=True)
 
@@ -245,7 +247,7 @@ def _logged(name: str, rows: Sequence[Row], best: Mapping[str, str]) -> _Column:
     """Return the column of a logged number; the best one has a star."""
 
     def cell(row: Row) -> Text:
-        said, is_best = words.metric(name, row.metrics.get(name)), best.get(name) == row.name
+        said, is_best = numbers.metric(name, row.metrics.get(name)), best.get(name) == row.name
         return Text(f"★ {said}" if is_best else said, "bold" if is_best else "")
 
     return _Column(name, max(8, min(12, len(name)), *(len(cell(row)) for row in rows)), cell, right=True)
@@ -258,14 +260,16 @@ def _uses(view: StreamView) -> list[_Column]:
     processes = view.host.consumers
 
     def used(row: Row, show: Callable[[ProcessReading], str]) -> str:
-        return show(processes[row.name]) if row.name in processes else _DASH
+        return show(processes[row.name]) if row.name in processes else numbers.DASH
 
     columns = [
         _number(view, "CPU", 4, lambda row: used(row, lambda process: f"{process.cpu:.2f}")),
-        _number(view, "memory", 8, lambda row: used(row, lambda p: words.mebibytes(p.memory_bytes / _MIB))),
+        _number(view, "memory", 8, lambda row: used(row, lambda p: numbers.mebibytes(p.memory_bytes / _MIB))),
     ]
     if any(process.gpu_bytes for process in processes.values()):
-        of_gpu = _number(view, "GPU", 8, lambda row: used(row, lambda p: words.mebibytes(p.gpu_bytes / _MIB)))
+        of_gpu = _number(
+            view, "GPU", 8, lambda row: used(row, lambda p: numbers.mebibytes(p.gpu_bytes / _MIB))
+        )
         columns.append(of_gpu)
     return columns
 
@@ -273,7 +277,7 @@ def _uses(view: StreamView) -> list[_Column]:
 def _buffer(row: Row, window: int, live: bool) -> Text:
     fill = row.reading.fill if live and row.here else 0
     if not 0 < window <= _SQUARES:
-        return Text(words.buffered(fill, window))
+        return Text(numbers.buffered(fill, window))
     full = min(fill, window)
     return Text.assemble(("■" * full, _colour(row.number)), ("·" * (window - full), _SOFT))
 
@@ -292,7 +296,7 @@ def _spent(row: Row, width: int, live: bool) -> Text:
     """
     pace = row.told if live and row.here else _pace(row, live)
     if math.isnan(pace.computing):
-        return Text(_DASH, _SOFT)
+        return Text(numbers.DASH, _SOFT)
     stood = pace.paused + pace.timed_out
     active = [share * (1 - stood) for share in (pace.computing, pace.waiting, pace.held, pace.joining)]
     shares = (*active, stood)
@@ -310,7 +314,7 @@ def _key(width: int) -> Text:
 def _recent(view: StreamView) -> list[Text]:
     now_s = view.latest.time_s if view.latest else 0.0
     marks = [mark for mark in reversed(view.marks) if now_s - mark.time_s < _RECENT_S][:_MARKS]
-    return [Text.assemble((f"{words.clock(now_s - mark.time_s)} ago ", _SOFT), mark.text) for mark in marks]
+    return [Text.assemble((f"{numbers.clock(now_s - mark.time_s)} ago ", _SOFT), mark.text) for mark in marks]
 
 
 def _footer(view: StreamView) -> list[Text]:
@@ -318,9 +322,9 @@ def _footer(view: StreamView) -> list[Text]:
     if view.host and view.state in words.LIVE and reading:
         found += _machine(view.host, reading)
     if reading:
-        used = words.count(reading.slots_used)  # of how many says nothing: the rest is only addresses
-        arena = f"{words.mebibytes(reading.touched_bytes / _MIB)}, {used} buffers"
-        found.append(_pair("shared memory", arena if view.state in words.LIVE else _DASH))
+        used = numbers.count(reading.slots_used)  # of how many says nothing: the rest is only addresses
+        arena = f"{numbers.mebibytes(reading.touched_bytes / _MIB)}, {used} buffers"
+        found.append(_pair("shared memory", arena if view.state in words.LIVE else numbers.DASH))
         if reading.found is not None and view.state in words.LIVE:
             found.append(_pair("data", words.growth_text(reading)))
         if reading.cache is not None and view.state in words.LIVE:
@@ -329,7 +333,7 @@ def _footer(view: StreamView) -> list[Text]:
         found += _gpus(view.host)
     could = view.rates.loader_alone_per_s() if reading and view.state in words.LIVE else math.nan
     if not math.isnan(could):
-        found.append(_pair("loader alone", f"{words.pace(could)} batches/s at most"))
+        found.append(_pair("loader alone", f"{numbers.pace(could)} batches/s at most"))
         found += [_pair("energy", view.energy)] if view.energy else []
     return found
 
@@ -344,7 +348,7 @@ def _machine(host: HostReading, reading: StreamReading) -> list[Text]:
     if who:
         cpu.append(f" ({', '.join(who)})")
     used, total = host.memory_used_bytes / _MIB, host.memory_total_bytes / _MIB
-    return [cpu, _pair("memory", words.used_of(used, total))]
+    return [cpu, _pair("memory", numbers.used_of(used, total))]
 
 
 def _gpus(host: HostReading) -> list[Text]:
@@ -352,9 +356,9 @@ def _gpus(host: HostReading) -> list[Text]:
         return [_pair("GPU", "none")]
     found = []
     for gpu in host.gpus:
-        busy = f"{words.percent(gpu.busy)}, " if gpu.busy is not None else ""
+        busy = f"{numbers.percent(gpu.busy)}, " if gpu.busy is not None else ""
         used, total = gpu.used_bytes / _MIB, gpu.total_bytes / _MIB
-        found.append(_pair(f"GPU {gpu.index}", f"{busy}{words.used_of(used, total)}"))
+        found.append(_pair(f"GPU {gpu.index}", f"{busy}{numbers.used_of(used, total)}"))
     return found
 
 

@@ -11,7 +11,7 @@ from tsnb.reports.svg import Picture, short
 from tsnb.telemetry.lives.runs import trial_of
 from tsnb.telemetry.lives.spent import Spent
 from tsnb.telemetry.shown.outcome import MARKS
-from tsnb.telemetry.shown.words import clock, metric
+from tsnb.text.numbers import clock, metric
 
 __all__ = ["Beside", "beside_lines", "draw_beside", "told_beside"]
 

@@ -22,7 +22,7 @@ from tsnb.telemetry.shown import curves as shown
 from tsnb.telemetry.shown.curves import Curve
 from tsnb.telemetry.shown.marks import Ends, Taken
 from tsnb.telemetry.shown.rows import newly_logged
-from tsnb.telemetry.shown.words import count
+from tsnb.text.numbers import count
 
 __all__ = ["Axes", "Curves", "curves_of", "draw_curves", "finite", "line_of"]
 

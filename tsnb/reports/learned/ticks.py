@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tsnb.telemetry.shown.words import is_accuracy
+from tsnb.text.numbers import is_accuracy
 
 __all__ = ["is_share", "texts_of", "ticks"]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from tsnb.telemetry.readings import EndReading, StreamReading
 from tsnb.telemetry.shown.marks import Ends
-from tsnb.telemetry.shown.words import count
+from tsnb.text.numbers import count
 
 __all__ = ["LOADER", "Stretch", "cpu_text", "cpu_until", "stretches"]
 

@@ -8,5 +8,5 @@
 | `rates`, `marks` | rates and joules; what changed, and how trials ended |
 | `diagnosis` | the sentence that says what limits the stream |
 | `outcome` | which trial is best, and how all of them ended, in words |
-| `words` | numbers and words as the panel writes them |
+| `words` | words as the panel writes them |
 """

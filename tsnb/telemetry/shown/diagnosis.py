@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
 from tsnb.telemetry.shown.rates import Pace, loader_faster
-from tsnb.telemetry.shown.words import pace as rate
-from tsnb.telemetry.shown.words import percent
+from tsnb.text.numbers import pace as rate
+from tsnb.text.numbers import percent
 from tsnb.text.words import FEATURES_KEPT, FROZEN_LIMITS, frozen_takes
 
 __all__ = ["NOBODY", "Diagnosis", "MeanHost", "Shares", "diagnose", "in_the_past", "shares"]

@@ -16,7 +16,7 @@ from tsnb.records.scores import declared, known_direction
 from tsnb.telemetry.readings import EndReading, OutcomeReading
 from tsnb.telemetry.shown.diagnosis import NOBODY, Diagnosis
 from tsnb.telemetry.shown.rows import Row
-from tsnb.telemetry.shown.words import is_accuracy, metric
+from tsnb.text.numbers import is_accuracy, metric
 
 __all__ = ["ENDS", "MARKS", "Compared", "best_of", "ends_of", "metrics_of", "outcome", "with_lost"]
 

@@ -11,6 +11,7 @@ from tsnb.telemetry.shown.marks import pacing_text
 from tsnb.telemetry.shown.rates import Pace
 from tsnb.telemetry.shown.rows import Row, far_behind
 from tsnb.telemetry.shown.view import StreamView
+from tsnb.text import numbers
 
 __all__ = ["as_text"]
 
@@ -58,7 +59,7 @@ def _as_text(view: StreamView, title: str, recorded: bool) -> str:
         lines += ["", *rest]
     could = view.rates.loader_alone_per_s() if rows else math.nan
     if not math.isnan(could):
-        lines.append(f"The loader alone: {words.pace(could)} batches/s at most.")
+        lines.append(f"The loader alone: {numbers.pace(could)} batches/s at most.")
     return "\n".join(lines)
 
 
@@ -79,7 +80,7 @@ def _text_head(reading: StreamReading, left_s: float, all_left: str) -> str:
     whole = reading.epoch_batches
     done = f"batch {reading.published}"
     if whole:
-        done += f" of {whole} ({words.percent(reading.published / whole)})"
+        done += f" of {whole} ({numbers.percent(reading.published / whole)})"
     left = words.epoch_left(left_s, reading.published / whole) if whole else ""
     window = f"window {reading.window_fill} of {reading.window}, pacing {pacing_text(reading)}"
     after = f", {all_left}" if all_left else ""
@@ -103,15 +104,15 @@ def _numbers(row: Row, metrics: Mapping[str, float], best: Mapping[str, str]) ->
 def _speed(pace: Pace, told: Pace, seldom: Sequence[str]) -> str:
     """Return samples a second of a pace, and the shares of time of one."""
     speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
-    shares = (words.percent(share) for share in (told.computing, told.waiting, told.held))
-    apart = "".join(f" {words.percent(getattr(told, _SELDOM[heading])):>9}" for heading in seldom)
+    shares = (numbers.percent(share) for share in (told.computing, told.waiting, told.held))
+    apart = "".join(f" {numbers.percent(getattr(told, _SELDOM[heading])):>9}" for heading in seldom)
     return "{:>10} {:>10} {:>8} {:>6}".format(speed, *shares) + apart
 
 
 def _text_row(row: Row, best: Mapping[str, str], seldom: Sequence[str]) -> str:
     pace, told, reading = row.pace, row.told, row.reading
-    batch, alone = words.milliseconds(pace.step_s), words.count(pace.alone_per_s)
+    batch, alone = numbers.milliseconds(pace.step_s), numbers.count(pace.alone_per_s)
     shares = f"{_speed(pace, told, seldom)} {batch:>9} {alone:>8} {words.remaining(row.eta):>10}"
-    numbers = _numbers(row, row.metrics, best)
-    metrics = "  ".join([f"({reading.part})", *numbers] if reading.part else numbers)
+    logged = _numbers(row, row.metrics, best)
+    metrics = "  ".join([f"({reading.part})", *logged] if reading.part else logged)
     return f"{row.waits or row.state:<14} {reading.lag:>4} {shares}  {metrics}".rstrip()

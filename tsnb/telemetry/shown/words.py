@@ -1,4 +1,4 @@
-"""Words and numbers as the panel writes them (`panel/frontend/src/words.js`); a test runs both and compares. Pure.
+"""Words as the panel writes them (`panel/frontend/src/words.js`); a test runs both and compares. Pure.
 
 `incidents` are what has happened to a stream that its reader should know, beside the usual numbers.
 """
@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from tsnb.telemetry.forecast.eta import Eta
 from tsnb.telemetry.readings import END_STATES, CacheReading, ProbeReading, StreamReading, TuningReading
 from tsnb.telemetry.shown.marks import pacing_text
 from tsnb.telemetry.shown.rates import Pace
+from tsnb.text.numbers import DASH, buffered, clock, count, mebibytes, pace, percent
 from tsnb.text.words import clock_time, text_table
 
 __all__ = [
@@ -20,23 +20,14 @@ __all__ = [
     "LIVE",
     "all_left",
     "balanced",
-    "buffered",
     "cache_text",
     "cached",
-    "clock",
     "consumer_state",
-    "count",
     "epoch_left",
     "flow",
     "footnotes",
     "growth_text",
     "incidents",
-    "is_accuracy",
-    "mebibytes",
-    "metric",
-    "milliseconds",
-    "pace",
-    "percent",
     "probe_rows",
     "progress",
     "remaining",
@@ -44,7 +35,6 @@ __all__ = [
     "stream_word",
     "tone",
     "tuned",
-    "used_of",
     "waiting",
     "workers",
 ]
@@ -55,9 +45,6 @@ COLOURS = ("#165E9F", "#E26802", "#068F78", "#C772BA", "#0096F5", "#B54C0D", "#7
 LIVE = frozenset({"starting", "serving", "idle", "blocked", "failed", "stopping"})
 """States in which readings arrive."""
 
-_DASH = "\u2013"
-LEAST_MIB = 0.095
-"""Less would be 0.0 MiB, or 0.1 whatever it is."""
 MOST_EPOCH_S, MOST_LEFT_S = 360_000.0, 3_600_000.0
 """A hundred hours of an epoch, a thousand of a training: more is no estimate any more."""
 _TONES = {
@@ -103,39 +90,6 @@ def consumer_state(state: str, for_s: float, live: bool) -> tuple[str, str]:
     if state == "paused":
         return f"{state} {clock(for_s)}", "soft"
     return "left" if state == "gone" else state, _CONSUMER_TONES.get(state, "soft")
-
-
-def clock(seconds: float) -> str:
-    """Write a duration: 72 as 1:12, 3700 as 1:01:40."""
-    whole = max(0, math.floor(seconds + 0.5))
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def count(value: float) -> str:
-    """Write a number: 612.3 as 612, 9.63 as 9.6, 12345 as 12,345."""
-    if not math.isfinite(value):
-        return _DASH
-    return f"{value:,.1f}" if abs(value) < 9.95 and value != int(value) else f"{_half_up(value):,}"
-
-
-def pace(value: float) -> str:
-    """Write a rate with one decimal up to 100, so that its width stays the same."""
-    return f"{value:.1f}" if math.isfinite(value) and value < 99.95 else count(value)
-
-
-def percent(share: float) -> str:
-    """Write a share of 0 to 1: 0.38 as 38 %."""
-    # of the same share in 32 bits, as a page has it, the same: 0.37499999 is a half
-    return f"{_half_up(round(share * 100, 4))} %" if math.isfinite(share) else _DASH
-
-
-def milliseconds(seconds: float) -> str:
-    """Write a short time: 0.0123 as 12.3 ms, 1.234 as 1,234 ms."""
-    if not math.isfinite(seconds):
-        return _DASH
-    value = seconds * 1000
-    return f"{value:.1f} ms" if value < 99.95 else f"{count(value)} ms"
 
 
 def balanced(reading: StreamReading) -> list[str]:
@@ -253,54 +207,6 @@ def cache_text(reading: StreamReading) -> str:
     return cached(reading.cache).removeprefix("cache: ") if reading.cache is not None else ""
 
 
-def mebibytes(value: float) -> str:
-    """Write a size in MiB for screens, where columns are narrow.
-
-    212.4 as 212 MiB, 3200 as 3.1 GiB, 81920 as 80 GiB, 0.04 as 41 KiB.
-    """
-    if not math.isfinite(value):
-        return _DASH
-    if 0 < value < LEAST_MIB:
-        return f"{1024 * value:.1f} KiB" if 1024 * value < 9.95 else f"{_half_up(1024 * value)} KiB"
-    if value >= 1000:
-        return f"{_half_up(value / 1024)} GiB" if value >= 10189 else f"{value / 1024:.1f} GiB"
-    return f"{value:.1f} MiB" if value < 9.95 else f"{_half_up(value)} MiB"
-
-
-def used_of(used: float, total: float) -> str:
-    """Write two sizes in MiB as "3.1 of 16 GiB": the unit is said once where both have the same."""
-    part, whole = mebibytes(used), mebibytes(total)
-    return f"{part.removesuffix(whole[-4:])} of {whole}"
-
-
-_ACCURACY = re.compile(
-    r"(?:(?<![A-Za-z])[Aa]cc|(?<=[a-z0-9])Acc)(?:urac(?:y|ies))?(?![a-z])|(?<![A-Za-z])ACC(?:URACY)?(?![A-Za-z])"
-)
-"""An accuracy by a word of its name: "val_acc", "topAcc"; not "grad_accum", whose 1 is not 100 %. As `words.js`."""
-
-
-def is_accuracy(name: str) -> bool:
-    """Return whether a logged number is an accuracy by a word of its name."""
-    return bool(_ACCURACY.search(name))
-
-
-def metric(name: str, value: float | None) -> str:
-    """Write a logged number: accuracies of 0 to 1 as per cent, others with two to four figures; None: a dash."""
-    if value is None:
-        return _DASH
-    if not math.isfinite(value):
-        return repr(value)
-    if is_accuracy(name) and 0 <= value <= 1:
-        return f"{value * 100:.1f} %"
-    size = abs(value)
-    if value != 0 and (size >= 1e5 or size < 1e-5):
-        digits, _, power = f"{value:.1e}".partition("e")
-        return f"{digits}e{int(power):+d}"
-    least = {100: 0, 10: 1, 1e-2: 3, 1e-3: 4, 1e-4: 5, 0: 6}  # 0.00078 below 0.039: a column is compared
-    decimals = 3 if value == 0 else next(many for low, many in least.items() if size >= low)
-    return f"{value:.{decimals}f}"
-
-
 def progress(epochs: float, epoch_batches: int | None) -> str:
     """Write how many epochs a consumer has taken itself: 2 and 0.66 of the third as 2.66.
 
@@ -309,14 +215,14 @@ def progress(epochs: float, epoch_batches: int | None) -> str:
         epoch_batches: Loader batches in an epoch, where known; else epochs are whole.
     """
     if math.isnan(epochs) or epochs < 0:
-        return _DASH
+        return DASH
     return f"{epochs:.2f}" if epoch_batches else str(int(epochs))
 
 
 def remaining(eta: Eta) -> str:
     """Write how long a trial still takes: 12:30; epoch 1:10 where only the end of its epoch is known."""
     if not eta.known or eta.left_s >= MOST_LEFT_S:
-        return _DASH
+        return DASH
     return clock(eta.left_s) if eta.whole else f"epoch {clock(eta.left_s)}"
 
 
@@ -361,7 +267,7 @@ def flow(window: int, rows: Sequence[tuple[str, int, int, Pace]]) -> dict[str, s
         each; the trial with the largest share of compute. A dash where nothing is known.
     """
     if not rows:
-        return dict.fromkeys(("Buffer", "Lag", "Speed", "Share of compute"), _DASH)
+        return dict.fromkeys(("Buffer", "Lag", "Speed", "Share of compute"), DASH)
     far, lag, _, _ = max(rows, key=lambda row: row[1])
     computing = {name: pace.computing if math.isfinite(pace.computing) else 0.0 for name, _, _, pace in rows}
     spent, most = sum(computing.values()), max(computing, key=lambda name: computing[name])
@@ -369,34 +275,19 @@ def flow(window: int, rows: Sequence[tuple[str, int, int, Pace]]) -> dict[str, s
         "Buffer": f"{buffered(max(fill for _, _, fill, _ in rows), window)} prepared",
         "Lag": f"{count(lag)} behind: {far}" if lag > 0 else "all at the front",
         "Speed": _speeds([pace.samples_per_s for *_, pace in rows if math.isfinite(pace.samples_per_s)]),
-        "Share of compute": f"{percent(computing[most] / spent)} {most}" if spent > 0 else _DASH,
+        "Share of compute": f"{percent(computing[most] / spent)} {most}" if spent > 0 else DASH,
     }
-
-
-def buffered(fill: int, window: int) -> str:
-    """Write how many batches are ready: of those that the window keeps, or more while they are kept for one that stops.
-
-    Example:
-        >>> buffered(3, 8), buffered(240, 8)
-        ('3 of 8', '240')
-    """
-    return f"{count(fill)} of {count(window)}" if fill <= window else count(fill)
 
 
 def _speeds(speeds: Sequence[float]) -> str:
     """Say how fast trials are: "256 each", or "120 to 512" where they differ."""
     if not speeds:
-        return _DASH
+        return DASH
     slow, fast = min(speeds), max(speeds)
     if len(speeds) == 1:
         return count(fast)
     alike = count(slow) == count(fast) or fast - slow <= 0.05 * fast
     return f"{count(fast)} each" if alike else f"{count(slow)} to {count(fast)}"
-
-
-def _half_up(value: float) -> int:
-    """Round as JavaScript does."""
-    return math.floor(value + 0.5)
 
 
 SHOWN_MOVES = 3
