@@ -34,7 +34,7 @@ from tsnb.planning import profiling, served
 from tsnb.planning.profiling import KEPT
 from tsnb.planning.served import ServedCosts
 from tsnb.sweeps import forecast, settled
-from tsnb.sweeps.forecast import ToldPlaces, show_plan
+from tsnb.sweeps.forecast import show_plan
 from tsnb.sweeps.plan_wish import PlanWish, read_deadline
 from tsnb.sweeps.planned import Conditions, Foresight, PlannedPlaces
 from tsnb.sweeps.sweep import Sweep
@@ -88,17 +88,17 @@ class World:
             devices=more.pop("devices", {}),
         )
         self.said: list[str] = []
-        self.places = ToldPlaces(
+        self.places = PlannedPlaces(
             more.pop("at_once", len(jobs)),
             told,
             clock=lambda: self.now_s,
             taken=self.taken,
             clones=lambda: dict(self.clones),
             left_s=more.pop("left_s", dict),
+            say=self.said.append,
             rounds=200,
         )
         self.places.add(self.real)
-        self.places.tell(self.said.append)
 
     def taken(self) -> Mapping[str, float]:
         return {name: self.real[name].samples - self.left[name] for name in self.running}
@@ -337,7 +337,6 @@ def test_time_that_comes_free_is_given_to_a_trial_that_had_none() -> None:
     """One fails after a second: what did not fit in time before does now. None has time: none starts."""
     world = World([job("a", 3e5, memory=6.0), job("b", 4e5, memory=6.0)], end_s=800.0)
     world.places.foretell()
-    world.places.tell(world.said.append)
     assert world.places.start() == ["a"] and world.places.waiting == ("b",)
     world.running["a"] = 0.0
     world.go(1.0)

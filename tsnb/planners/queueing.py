@@ -115,12 +115,22 @@ class Places:
         lacking = self.free - len(self._waiting)
         if self._more is not None and lacking > 0:
             self.add(self._more(lacking))
-        starting = [self._waiting.popleft() for _ in range(min(self.free, len(self._waiting)))]
-        self._note(starting)
+        starting: list[str] = []
+        for name in self._in_line()[: self.free]:
+            if not self._admits(name, starting):
+                break
+            starting.append(name)
+        self._look_at_s = self._clock()
+        self._enter(starting, self._look_at_s)
         return starting
 
-    def _note(self, starting: Iterable[str]) -> None:
-        now_s = self._look_at_s = self._clock()
+    def _admits(self, name: str, beside: Sequence[str]) -> bool:
+        """Return whether the next in line takes a free place now, beside those that run and those that start."""
+        return True
+
+    def _enter(self, starting: Iterable[str], now_s: float) -> None:
+        for name in starting:
+            self._waiting.remove(name)
         self._taken.update(starting)
         self._began_s |= dict.fromkeys(starting, now_s)
 
@@ -152,11 +162,8 @@ class Places:
             if not self._fit([*early, name]):
                 break
             early.append(name)
-        for name in early:
-            self._waiting.remove(name)
+        self._enter(early, now_s)
         self._early += early
-        self._taken.update(early)
-        self._began_s |= dict.fromkeys(early, now_s)
         return early
 
     def _leavers(self) -> Iterable[Leaver] | None:

@@ -284,21 +284,13 @@ class _WayPlaces(Places):
         left_s = self._next_s - self._clock()
         return left_s if self._way.apart_s and self._waiting and left_s > 0 else super().look_s
 
-    def start(self) -> list[str]:
-        """Return the trials that start now; one that is too large for all of the memory runs alone."""
-        starting: list[str] = []
-        for name in self.waiting[: self.free]:
-            if self._way.apart_s and self._clock() < self._next_s:
-                break
-            if (self._taken or starting) and not self._fit([*starting, name]):
-                break
-            starting.append(name)
-            self._next_s = self._clock() + self._way.apart_s
-        for name in starting:
-            self._waiting.remove(name)
-        if starting:
-            self._note(starting)
-        return starting
+    def _admits(self, name: str, beside: Sequence[str]) -> bool:
+        """Return whether it is time and there is memory; one that is too large for all of the memory runs alone."""
+        now_s = self._clock()
+        if now_s < self._next_s or ((self._taken or beside) and not self._fit([*beside, name])):
+            return False
+        self._next_s = now_s + self._way.apart_s
+        return True
 
     def _leavers(self) -> list[Leaver] | None:
         if self._way.way in PRIVATE:

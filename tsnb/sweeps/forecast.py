@@ -33,13 +33,13 @@ from tsnb.planning.served import ServedCosts, Twin, costs_on, samples_taken
 from tsnb.planning.waves import LONGER, MOST, Start, about, settings_text, waves_s
 from tsnb.planning.wishes import one_epoch_text, too_large
 from tsnb.sweeps.plan_wish import PlanWish
-from tsnb.sweeps.planned import Conditions, PlannedPlaces
+from tsnb.sweeps.planned import Conditions, PlannedPlaces, late_line
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import PlanReading
 from tsnb.telemetry.watching import planners, watch
-from tsnb.text.words import clock_span, clock_time, duration, interval
+from tsnb.text.words import clock_time, duration, interval
 
-__all__ = ["ToldPlaces", "plan_places", "show_plan", "tell_plan", "watch_clones"]
+__all__ = ["plan_places", "show_plan", "tell_plan", "watch_clones"]
 
 
 PLACES_A_CORE = 2
@@ -105,18 +105,18 @@ def plan_places(
         costs.stream,
         {device: costs.room_bytes.get(device, math.inf) for device in wish.devices},
     )
-    places = ToldPlaces(
+    places = PlannedPlaces(
         at_once or len(params),
         conditions,
         clock=time.time,
         taken=lambda: samples_taken(costs.stream),
         clones=lambda: _clones(costs.stream),
         left_s=partial(_left_s, costs.stream),
+        say=say,
     )
     places.add(params)
     for line in _said(places, costs, wish):
         say(line)
-    places.tell(say)
     return places
 
 
@@ -148,35 +148,6 @@ def _twins(params: Mapping[str, Mapping[str, Any]], at_once: int) -> dict[str, T
     spare = max(0, len(params) - max(at_once, len(params) - len(found)))
     shortest = sorted(found, key=lambda name: found[name].times)  # there is least to see of them
     return {name: found[name] for name in shortest[:spare]}
-
-
-class ToldPlaces(PlannedPlaces):
-    """Planned places that say which trials have no time any more, or have time after all, once when a plan finds it."""
-
-    _say: Callable[[str], None] = staticmethod(lambda _line: None)
-    _known_late: frozenset[str] = frozenset()
-
-    def tell(self, say: Callable[[str], None]) -> None:
-        """Say from now on what differs from the last plan, which has been told.
-
-        Args:
-            say: Shows a line to the user.
-        """
-        self._say, self._known_late = say, self._late_now()
-
-    def start(self) -> list[str]:
-        """As the base; what the plan finds about time is told."""
-        starting = super().start()
-        before, self._known_late = self._known_late, self._late_now()
-        if self.foresight is not None and (late := self._known_late - before):
-            late_s = {name: end_s for name, end_s in self.foresight.late_s.items() if name in late}
-            self._say(late_line(late_s, self._clock(), self.off, self._conditions.end_s))
-        if found := [name for name in (*starting, *self.waiting) if name in before - self._known_late]:
-            self._say(f"there is enough time for {', '.join(found)} after all")
-        return starting
-
-    def _late_now(self) -> frozenset[str]:
-        return frozenset() if self.foresight is None else frozenset(self.foresight.late_s)
 
 
 def _most_threads(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]]) -> int:
@@ -245,20 +216,6 @@ def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str
     if found.late_s:
         lines.append(late_line(found.late_s, now_s, costs.off, wish.end_s))
     return lines
-
-
-def late_line(late_s: Mapping[str, float], now_s: float, off: float, end_s: float) -> str:
-    """Return what is said of trials that are not started for want of time.
-
-    Args:
-        late_s: When each would be done, seconds since 1970; not empty.
-        now_s: The time now, in seconds since 1970.
-        off: How far that may be off, as a share of the time until then.
-        end_s: By when it was wanted, in seconds since 1970.
-    """
-    late = ", ".join(f"{name} at {clock_span(each_s, now_s, off, end_s)}" for name, each_s in late_s.items())
-    by = clock_time(end_s, now_s, min(late_s.values()))
-    return f"not started, because too late for {by} (expected end): {late}"
 
 
 def show_plan(title: str, places: PlannedPlaces, conductor: Conductor) -> Callable[[], Timeline]:

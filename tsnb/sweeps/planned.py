@@ -26,9 +26,9 @@ from tsnb.planners.queueing import Leaver, Places
 from tsnb.planners.scheduling import fit, left_after
 from tsnb.planners.strategies import Jobs, Strategy, fitting, most_within, on_devices, soonest
 from tsnb.planners.timeline import Span
-from tsnb.text.words import clock_span
+from tsnb.text.words import clock_span, clock_time
 
-__all__ = ["Conditions", "Foresight", "PlannedPlaces"]
+__all__ = ["Conditions", "Foresight", "PlannedPlaces", "late_line"]
 
 ROUNDS = 600
 """Lists that are tried each time: a tenth of a second for a dozen trials."""
@@ -99,6 +99,7 @@ class PlannedPlaces(Places):
         clones: Trials that run beside those of the sweep as clones of them: of each its parent's name, and how many
             samples that had taken by then.
         left_s: In how many seconds running trials end, as they go now, by name; may lack some.
+        say: Shows a line to the user.
         rounds: Lists that are tried each time.
     """
 
@@ -111,6 +112,7 @@ class PlannedPlaces(Places):
         taken: Callable[[], Mapping[str, float]],
         clones: Callable[[], Mapping[str, tuple[str, float]]] = dict,
         left_s: Callable[[], Mapping[str, float]] = dict,
+        say: Callable[[str], None] = lambda _: None,
         rounds: int = ROUNDS,
     ) -> None:
         super().__init__(at_once, clock=clock)
@@ -124,6 +126,8 @@ class PlannedPlaces(Places):
         self._samples_taken = taken
         self._clones = clones
         self._left_s = left_s
+        self._say = say
+        self._known_late: frozenset[str] = frozenset()
         self._rounds = rounds
         self._stale = True
         self._samples: dict[str, float] = {}
@@ -159,19 +163,29 @@ class PlannedPlaces(Places):
         running = self._running(now_s)
         self._follow(now_s, running)
         found = self._planned(now_s, running)
-        starting = self._first(found, running)
-        for name in starting:
-            self._waiting.remove(name)
-        self._note(starting)
+        self._before = now_s, running
+        starting = super().start()
         if not starting and not running:
             self._give_up()
         self._before = now_s, [*running, *map(self._job, starting)]
+        self._tell_times(found, starting, now_s)
         return starting
 
+    def _tell_times(self, found: Foresight, starting: Sequence[str], now_s: float) -> None:
+        """Say which trials have no time any more, or have time after all, once when a plan finds it."""
+        before, self._known_late = self._known_late, frozenset(found.late_s)
+        if late := self._known_late - before:
+            late_s = {name: end_s for name, end_s in found.late_s.items() if name in late}
+            self._say(late_line(late_s, now_s, self.off, self._conditions.end_s))
+        if saved := [name for name in (*starting, *self.waiting) if name in before - self._known_late]:
+            self._say(f"there is enough time for {', '.join(saved)} after all")
+
     def foretell(self) -> Foresight:
-        """Return what the plan is now, without starting a trial."""
+        """Return what the plan is now, without starting a trial; it says itself which have no time."""
         now_s = self._clock()
-        return self._planned(now_s, self._running(now_s))
+        found = self._planned(now_s, self._running(now_s))
+        self._known_late = frozenset(found.late_s)
+        return found
 
     @property
     def stream(self) -> str:
@@ -276,18 +290,14 @@ class PlannedPlaces(Places):
             self.firsts.setdefault(name, (made.starts_s.get(name, now_s), made.ends_s[name]))
         return made
 
-    def _first(self, found: Foresight, running: Sequence[Job]) -> list[str]:
-        """Return the trials of a plan that start now: beside all that run, be it done but for its last steps."""
-        first, there = list[str](), list(running)
-        for name in found.order[: max(0, self.free)]:
-            beside = len(there)
-            if found.starts_s[name] > found.made_s or beside >= found.at_once:
-                break
-            there.append(self._job(name))
-            if beside and not fit(there, self._conditions.resources.memory_bytes):
-                break
-            first.append(name)
-        return first
+    def _admits(self, name: str, beside: Sequence[str]) -> bool:
+        """Return whether the plan has it start now: beside all that run, be it done but for its last steps."""
+        assert self.foresight is not None
+        assert self._before is not None
+        found, there = self.foresight, [*self._before[1], *map(self._job, beside)]
+        if found.starts_s[name] > found.made_s or len(there) >= found.at_once:
+            return False
+        return not there or fit([*there, self._job(name)], self._conditions.resources.memory_bytes)
 
     def _leavers(self) -> list[Leaver] | None:
         """Return when those that run end: as is seen of them, else as the plan has it, which may be a third off."""
@@ -335,6 +345,20 @@ class PlannedPlaces(Places):
         why = self.late
         for name in self.clear():
             self.refused[name] = why[name]
+
+
+def late_line(late_s: Mapping[str, float], now_s: float, off: float, end_s: float) -> str:
+    """Return what is said of trials that are not started for want of time.
+
+    Args:
+        late_s: When each would be done, seconds since 1970; not empty.
+        now_s: The time now, in seconds since 1970.
+        off: How far that may be off, as a share of the time until then.
+        end_s: By when it was wanted, in seconds since 1970.
+    """
+    late = ", ".join(f"{name} at {clock_span(each_s, now_s, off, end_s)}" for name, each_s in late_s.items())
+    by = clock_time(end_s, now_s, min(late_s.values()))
+    return f"not started, because too late for {by} (expected end): {late}"
 
 
 def _origin(clone: str, clones: Mapping[str, str]) -> str:
