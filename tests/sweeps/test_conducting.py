@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tsnb.conducting.conductor import Conductor, Launcher
+from tsnb.conducting.conductor import Conductor, TrialSource
 from tsnb.experiments.bookkeeping import LoggedNumbers
 from tsnb.experiments.trial import Trial
 from tsnb.planners.queueing import Places
@@ -55,7 +55,7 @@ class Told:
         listener(self, [])
 
 
-class Launches(Launcher):
+class Launches(TrialSource):
     """Starts such trials."""
 
     def __init__(self) -> None:
@@ -69,22 +69,19 @@ class Launches(Launcher):
     def ended(self, trial: Trial) -> None:
         self.ended_ones += 1
 
-    def over(self) -> None:
-        pass
-
     def say(self, line: str) -> None:
         pass
 
 
 def looks(number: int) -> tuple[int, int]:
     """Conduct so many trials; return how often a report, and how often a runner among all was looked at."""
-    places, course, ladder = Places(AT_ONCE), Launches(), Ladder(halving("loss", every=100))
+    places, source, ladder = Places(AT_ONCE), Launches(), Ladder(halving("loss", every=100))
     places.add(str(index) for index in range(number))
     counted = ladder._runners = Counted()
-    Conductor(course, places, ladder).run()
-    assert course.ended_ones == number
+    Conductor(source, places, ladder).run()
+    assert source.ended_ones == number
     ladder.check()
-    return sum(trial.reports for trial in course.trials), counted.looked_at
+    return sum(trial.reports for trial in source.trials), counted.looked_at
 
 
 def test_the_work_for_a_sweep_grows_with_its_trials_and_not_with_their_square() -> None:

@@ -230,10 +230,10 @@ def test_where_no_clone_can_be_made_the_trial_goes_on_and_the_reason_is_told(
     said: list[str] = []
     params: dict[str, dict[str, Any]] = {"p-1": {}, "p-2": {}}
     plan: Any = SimpleNamespace(options=SimpleNamespace(seed=0))
-    course = Breeding("p", plan, params, None, {"lr": uniform(0, 1)})  # type: ignore[arg-type]
-    monkeypatch.setattr(course, "say", said.append)
+    source = Breeding("p", plan, params, None, {"lr": uniform(0, 1)})  # type: ignore[arg-type]
+    monkeypatch.setattr(source, "say", said.append)
     generations = Generations("loss", "min", 10, 0.5)
-    conductor = Conductor(course, Places(2), generations)
+    conductor = Conductor(source, Places(2), generations)
     members = {name: Member(name) for name in ("p-1", "p-2")}
     conductor.trials = members  # type: ignore[assignment]
     generations.start(members)
@@ -242,7 +242,7 @@ def test_where_no_clone_can_be_made_the_trial_goes_on_and_the_reason_is_told(
         raise TsnbError("it has a running thread")
 
     monkeypatch.setattr(sweeps_population, "launch", refuse)
-    monkeypatch.setattr(course, "_outlet", lambda _: None)
+    monkeypatch.setattr(source, "_outlet", lambda _: None)
 
     def log(name: str, step: int, loss: float) -> list[Any]:
         row = SimpleNamespace(step=step, samples=step, numbers={"loss": loss})

@@ -24,7 +24,7 @@ from tsnb.planners.queueing import Places
 from tsnb.records.writes import LoggedRow
 from tsnb.text.masks import masked
 
-__all__ = ["STREAMLESS", "Conductor", "Launcher", "failed_by"]
+__all__ = ["STREAMLESS", "Conductor", "TrialSource", "failed_by"]
 
 STREAMLESS = ("ProducerGone", "ProducerNotFound", "StreamNotNamed", "StreamStopped")
 """Failures after which no other trial needs to be tried: there is nothing to attach to."""
@@ -55,8 +55,8 @@ class _Changed(NamedTuple):
     """Something beside the trials has changed: a clone of one of them, say."""
 
 
-class Launcher(ABC):
-    """What a conductor runs: its trials, and what becomes of them. Called on the conductor's thread."""
+class TrialSource(ABC):
+    """What a conductor takes its trials from, and tells what becomes of them. Called on the conductor's thread."""
 
     kind = "sweep"
     """What its trials are stopped with, in a word."""
@@ -73,6 +73,10 @@ class Launcher(ABC):
             name: Its name, one of those that wait for a place.
             gate: The gate at which it waits before its first batch; None: it does not wait.
         """
+
+    def more(self, free: int) -> Iterable[str]:
+        """Return the names of further trials, for so many places that are free: a list that was given has none."""
+        return ()
 
     def params_of(self, name: str) -> Mapping[str, Any]:
         """Return the parameters that a trial which waits is to have."""
@@ -91,12 +95,10 @@ class Launcher(ABC):
         """
         raise NotImplementedError
 
-    @abstractmethod
-    def ended(self, trial: Trial) -> None:
+    def ended(self, trial: Trial) -> None:  # noqa: B027 (its state says it all)
         """Take note of a trial that has ended."""
 
-    @abstractmethod
-    def over(self) -> None:
+    def over(self) -> None:  # noqa: B027 (there may be nothing to put in order)
         """Put things in order: the last trial has ended. Called once."""
 
     @abstractmethod
@@ -114,17 +116,17 @@ class Conductor:
         gave_up: Why the waiting trials were not started; empty if they were.
 
     Args:
-        course: Starts the trials, and hears what becomes of them.
+        source: Starts the trials, and hears what becomes of them.
         places: Which trials wait, and how many run at once.
         rule: Says which trials to stop early; None: no trial.
     """
 
-    def __init__(self, course: Launcher, places: Places, rule: Rule | None = None) -> None:
+    def __init__(self, source: TrialSource, places: Places, rule: Rule | None = None) -> None:
         self.trials: dict[str, Trial] = {}
         self.cuts: dict[str, Cut] = {}
         self.gave_up = ""
         self.unpaired: set[str] = set()
-        self._course = course
+        self._source = source
         self._places = places
         self._rule = rule
         self._gates: dict[str, Gate] = {}
@@ -150,7 +152,7 @@ class Conductor:
 
     def params_of(self, name: str) -> Mapping[str, Any]:
         """Return the parameters that a trial which waits is to have, as they may be shown."""
-        return {word: masked(value, word) for word, value in self._course.params_of(name).items()}
+        return {word: masked(value, word) for word, value in self._source.params_of(name).items()}
 
     @property
     def late(self) -> Mapping[str, str]:
@@ -192,7 +194,7 @@ class Conductor:
         for gate in self._gates.values():
             gate.open()
         self._tell_that_none_was_compared()
-        self._course.over()
+        self._source.over()
 
     def _tell_that_none_was_compared(self) -> None:
         """Say why no trial could be stopped early: a misspelt metric, or steps that are epochs, would not show."""
@@ -207,7 +209,7 @@ class Conductor:
             if steps
             else f"never logged; the trials logged {logged}"
         )
-        self._course.say(f"no trial could be stopped early: {self._rule.wanted}, and was {why}")
+        self._source.say(f"no trial could be stopped early: {self._rule.wanted}, and was {why}")
 
     def _step(self) -> None:
         """Take one piece of news, or open a gate whose time has come."""
@@ -240,14 +242,14 @@ class Conductor:
         for gate in set(self._gates.values()):
             if missing := gate.slow():
                 have = "has" if len(missing) == 1 else "have"
-                self._course.say(
+                self._source.say(
                     f"waiting for {', '.join(missing)}, which {have} not requested a batch yet, so that all "
                     "start with the same batch"
                 )
             if gate.left_s() == 0.0:
                 late = gate.lapse()
                 self.unpaired.update(late)
-                self._course.say(
+                self._source.say(
                     f"{', '.join(late)} requested no batch in {WAITING_S:.0f} s. The other trials start "
                     "without them, so comparisons with them use different batches"
                 )
@@ -267,7 +269,7 @@ class Conductor:
         """Start trials together."""
         if not names:
             return
-        gate = Gate(the_hub().new_path("gate"), names) if len(names) > 1 and self._course.meets else None
+        gate = Gate(the_hub().new_path("gate"), names) if len(names) > 1 and self._source.meets else None
         if self._rule is not None:
             self._rule.start(names)
         for name in names:
@@ -276,7 +278,7 @@ class Conductor:
     def _start(self, name: str, gate: Gate | None) -> None:
         if gate is not None:
             self._gates[name] = gate
-        trial = self._course.launch(name, None if gate is None else gate.path)
+        trial = self._source.launch(name, None if gate is None else gate.path)
         # its stream was told of it while it waited for this place, and is until it attaches
         trial.life.was_queued |= bool(self._attached)
         self._take_in(trial)
@@ -307,11 +309,11 @@ class Conductor:
         cuts = self._judged(news)
         for cut in cuts:
             at = f"{self._metric} {cut.value:.4g}, {cut.why}"
-            self._course.say(f"{cut.name} stopped at step {cut.step}: {at}")
+            self._source.say(f"{cut.name} stopped at step {cut.step}: {at}")
         if over and name not in self._ended:
             self._ended.add(name)
             self._places.end(name)
-            self._course.ended(news.trial)
+            self._source.ended(news.trial)
             self._give_up_after(news.trial)
         self.cuts.update({cut.name: cut for cut in cuts})
         self._places.leave(cut.name for cut in cuts)
@@ -327,13 +329,13 @@ class Conductor:
         if news.rows or news.state in ENDED:
             first = self._mute.pop(name, None)
             if first is not None and news.rows:
-                self._course.logs(first)
+                self._source.logs(first)
         for trial in (news.trial, *self._mute.values()):
             rule.learn(trial.name, trial.report)
         for row in news.rows:
             cuts += rule.take(name, row)
         for line in rule.remarks():
-            self._course.say(line)
+            self._source.say(line)
         if news.state in ENDED and name not in self._ended:
             cuts += rule.end(name, withdrawn=news.state != "done")
         found = [cut for cut in cuts if self.trials[cut.name].state not in ENDED]
@@ -344,7 +346,7 @@ class Conductor:
         why, able = "", [self.trials[name] for name in cut.parents if self.trials[name].state == "running"]
         try:
             if able:
-                clone, said = self._course.clone(able)
+                clone, said = self._source.clone(able)
             else:
                 why = "the better trials have ended"
         except (TsnbError, ValueError, TimeoutError) as error:
@@ -352,7 +354,7 @@ class Conductor:
         if why:
             rule.keep(cut.name)
             at = f"{self._metric} {cut.value:.4g}, {cut.why}"
-            self._course.say(f"{cut.name} continues at step {cut.step}, {at}: {why}")
+            self._source.say(f"{cut.name} continues at step {cut.step}, {at}: {why}")
             return None
         assert clone.parent is not None
         rule.adopt(clone.name, clone.parent.name)
@@ -371,15 +373,15 @@ class Conductor:
                 trial.wait(NOTED_S)
             except TrialFailed as error:
                 said = str(error).partition("\n")[0] if failed_by(trial, STREAMLESS) else ""
-        if not said or not self._course.gives_up:
+        if not said or not self._source.gives_up:
             return
         self.gave_up = self.gave_up or said
         if left := self._places.clear():
             what = "1 trial is" if len(left) == 1 else f"{len(left)} trials are"
-            self._course.say(f"{what} not started, because there is no stream: {said}")
+            self._source.say(f"{what} not started, because there is no stream: {said}")
 
     def _end(self, some: Iterable[Trial], state: str = "stopped", by: str = "") -> None:
         """Have trials ended, all at once, on the hub's thread."""
         for trial in some:
             if trial.state not in ENDED:
-                the_hub().post(trial.life.end(STOP_GRACE_S, state, by or f"with its {self._course.kind}"))
+                the_hub().post(trial.life.end(STOP_GRACE_S, state, by or f"with its {self._source.kind}"))

@@ -32,7 +32,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tsnb.conducting.conductor import STREAMLESS, Launcher, failed_by
+from tsnb.conducting.conductor import STREAMLESS, TrialSource, failed_by
 from tsnb.duels.data import data_of
 from tsnb.duels.ledger import Asked, Ledger, seed_of
 from tsnb.duels.seeds import ARMS, Block, Rules
@@ -64,7 +64,7 @@ SAID_S = 5.0
 """How long the line of the verdict may take to be shown."""
 
 
-class Arms(Launcher):
+class Arms(TrialSource):
     """Starts the blocks of one duel, and judges them.
 
     Attributes:
@@ -155,7 +155,7 @@ class Arms(Launcher):
             )
         return said
 
-    def supply(self, free: int) -> Iterable[str]:
+    def more(self, free: int) -> Iterable[str]:
         """Return the trials of further blocks, as many as have room, once no other block trains."""
         names: list[str] = []
         if free < self._at_once:

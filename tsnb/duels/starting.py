@@ -174,7 +174,7 @@ def begin(
             plan.discard()
         raise
     arms = Arms(title, (plans[0], plans[1]), asked.rules, ledger, (asked, blocks), most, outlet_here(title))
-    conductor = Conductor(arms, Places(most, more=arms.supply))
+    conductor = Conductor(arms, Places(most, more=arms.more))
     arms.stop, arms.says_verdict = conductor.stop, says_verdict
     made = Sweep(title, arms.params, conductor, rules.metric, rules.mode)
     enter(made)

@@ -122,26 +122,26 @@ def optimize(
     title = name or name_of(fn)
     drawn = {word: _distribution(word, what) for word, what in space.items()}
     plan = FunctionCode(fn).settled(f"{title}-0", title, options, dict.fromkeys(space))
-    course = _StudyLauncher(title, plan, study, drawn, n_trials, metric)
+    source = _StudySource(title, plan, study, drawn, n_trials, metric)
     engine = engine_of(plan)
     engine.join()
-    places = Places(at_once or engine.places(plan, n_trials)[0], more=course.ask)
+    places = Places(at_once or engine.places(plan, n_trials)[0], more=source.more)
     rule: Rule | None = None
     if prune_every:
-        rule = StudyRungs(study, course.asked, metric, prune_every)
+        rule = StudyRungs(study, source.asked, metric, prune_every)
     elif prune is not None:
-        rule = prune.begin(course.params, plan.options.seed)
-    conductor = Conductor(course, places, rule)
-    sweep = Sweep(title, course.params, conductor, metric, "min" if minimizes else "max")
+        rule = prune.begin(source.params, plan.options.seed)
+    conductor = Conductor(source, places, rule)
+    sweep = Sweep(title, source.params, conductor, metric, "min" if minimizes else "max")
     enter(sweep)
     try:
         sweep.conduct()
     finally:
-        course.close()
+        source.close()
     return sweep.wait()
 
 
-class _StudyLauncher(Settled):
+class _StudySource(Settled):
     """What one call of `optimize` has asked the study for, and told it.
 
     Attributes:
@@ -168,7 +168,7 @@ class _StudyLauncher(Settled):
         self._best: Trial | None = None
         self._endings: list[concurrent.futures.Future[None]] = []
 
-    def ask(self, free: int) -> list[str]:
+    def more(self, free: int) -> list[str]:
         """Ask the study for parameters; return the names of the trials that get them."""
         names = []
         for _ in range(min(free, self._n_trials - len(self._given))):

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tsnb.conducting.conductor import Conductor, Launcher
+from tsnb.conducting.conductor import Conductor, TrialSource
 from tsnb.experiments.overview.board import launch
 from tsnb.experiments.remaining import leavers
 from tsnb.experiments.trial import ENDED, Trial
@@ -61,14 +61,14 @@ def conduct(
         if way.way not in PRIVATE:
             streams.enter_context(serve(loader, name=name))
             watch(name)  # by which the stream, and whoever looks at it, hears of the plan
-        course = _Course(way, {each.name: each for each in wanted}, loader, name, streams, started)
-        places = course.places = _WayPlaces(way, jobs, memory_bytes, name, course.trials)
-        conductor = Conductor(course, places)
-        planners.append(course.says)
+        source = _WaySource(way, {each.name: each for each in wanted}, loader, name, streams, started)
+        places = source.places = _WayPlaces(way, jobs, memory_bytes, name, source.trials)
+        conductor = Conductor(source, places)
+        planners.append(source.says)
         try:
             conductor.run()
         finally:
-            planners.remove(course.says)
+            planners.remove(source.says)
     return {each.name: conductor.trials[each.name] for each in wanted}
 
 
@@ -187,7 +187,7 @@ class Started:
         return drawn(planned, ahead, trials, starts_s, ends_s, began_s)
 
 
-class _Course(Launcher):
+class _WaySource(TrialSource):
     """Starts the trials of one way, each on the stream that it takes there."""
 
     gives_up = False
@@ -227,9 +227,6 @@ class _Course(Launcher):
             self._own.pop(trial.name).stop()
         if self.places.waiting:  # what it returned is kept here, and its process ends
             the_hub().call(trial.life.release())
-
-    def over(self) -> None:
-        """Do nothing: the streams end with the plan."""
 
     def say(self, line: str) -> None:
         """Show a line under the running cell, or in the terminal."""

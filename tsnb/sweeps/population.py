@@ -45,7 +45,7 @@ FORKS_S = 120.0
 
 
 class Breeding(Settled):
-    """A course whose trials are replaced by clones of others.
+    """A source whose trials are replaced by clones of others.
 
     Args:
         title: The population's name.

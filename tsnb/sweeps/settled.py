@@ -1,4 +1,4 @@
-"""A course whose trials all start from one plan, which was settled and shipped when the sweep began.
+"""A source whose trials all start from one plan, which was settled and shipped when the sweep began.
 
 `FunctionCode` and `CellCode` are what a sweep runs: each makes that plan of its code, its variables and parameters.
 The names of the sweep and of its trials come from a template: "cnn", or "cnn-lr{lr}" with parameters in braces.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from tsnb.conducting.conductor import Launcher
+from tsnb.conducting.conductor import TrialSource
 from tsnb.config import check_name
 from tsnb.experiments.cells import plan_cell
 from tsnb.experiments.functions import plan_function
@@ -106,8 +106,8 @@ class CellCode:
         return replace(told, params=params, signature=_signature(own))
 
 
-class Settled(Launcher):
-    """A course that starts its trials from one plan.
+class Settled(TrialSource):
+    """A source that starts its trials from one plan.
 
     Args:
         title: The sweep's name.
@@ -153,9 +153,6 @@ class Settled(Launcher):
                 is said where they are other than now.
         """
         self._gives, self._said = gives, {name: dict(gives(name)) for name in self.params}
-
-    def ended(self, trial: Trial) -> None:
-        """Do nothing: its state says it all."""
 
     def over(self) -> None:
         """Let go of what was shipped: every trial that was started shares it."""

@@ -263,14 +263,14 @@ def start(
         if isinstance(rule, Evolution):
             require_forks()
             at_once = len(params)
-            course: Settled = Breeding(title, plan, params, here, space or {})
+            source: Settled = Breeding(title, plan, params, here, space or {})
         else:
-            course = Settled(title, plan, params, here)
-        places = _places(course, plan, params, at_once, most, wish)
+            source = Settled(title, plan, params, here)
+        places = _places(source, plan, params, at_once, most, wish)
     except BaseException:
         plan.discard()
         raise
-    conductor = Conductor(course, places, judge)
+    conductor = Conductor(source, places, judge)
     foretell = None
     if isinstance(places, PlannedPlaces):
         from tsnb.sweeps.forecast import show_plan  # needs torch
@@ -281,7 +281,7 @@ def start(
     )
     enter(made)
     if wish is None and at_once is None and places.at_once < len(params):
-        course.say(
+        source.say(
             f"{len(params)} trials, {places.at_once} at once, {why}; at_once={len(params)} runs all of "
             "them at the same time"
         )
@@ -295,7 +295,7 @@ def start(
 
 
 def _places(
-    course: Settled,
+    source: Settled,
     plan: TrialPlan,
     params: Mapping[str, Mapping[str, Any]],
     at_once: int | None,
@@ -306,9 +306,9 @@ def _places(
     if wish is not None:
         from tsnb.sweeps.forecast import plan_places  # needs torch
 
-        planned = plan_places(plan, params, at_once, wish, course.say)
+        planned = plan_places(plan, params, at_once, wish, source.say)
         if wish.chooses:
-            course.take_choice(planned.gives)
+            source.take_choice(planned.gives)
         return planned
     here = runs_here(plan.options.engine)
     places = LivePlaces(at_once or most, trials.get) if here else Places(at_once or most)
