@@ -263,7 +263,11 @@ class Trial(Bound, Hinting):
 
         Args:
             by: Who or what stops it, in words: "in the panel".
+
+        Raises:
+            TsnbError: If it was started by another notebook in another container or on another machine.
         """
+        self.life.require_here()
         self._call(self.life.end(STOP_GRACE_S, by=by))
 
     def pause(self, *, release: bool = False) -> None:
@@ -310,6 +314,7 @@ class Trial(Bound, Hinting):
             >>> trial = tsnb.run(train, lr=0.1, epochs=100)
             >>> trial.interrupt()
         """
+        self.life.require_here()
         if self.life.state == "running":
             self.life.states.interrupt()
             self.life.hub.loop.call_soon_threadsafe(self.life.interrupt)

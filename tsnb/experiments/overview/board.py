@@ -21,7 +21,7 @@ from tsnb.discovery import registry
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.experiments.bookkeeping import begin_run
 from tsnb.experiments.ends import stream_for
-from tsnb.experiments.overview.detached import FoundTrial
+from tsnb.experiments.overview.detached import FoundLife
 from tsnb.experiments.overview.requests import open_door
 from tsnb.experiments.overview.trials_table import rows_of
 from tsnb.experiments.plan import LONGEST, TrialPlan, trial_name
@@ -78,7 +78,7 @@ class Board(Hinting, Mapping[str, Trial]):
         self.starters: list[Callable[[Sequence[Trial] | None], None]] = []
         self.watchers: list[Callable[[Trial], None]] = []
         self._trials: dict[str, Trial] = {}
-        self._found: dict[str, FoundTrial] = {}
+        self._found: dict[str, Trial] = {}
         self._lock = threading.Lock()
 
     def leave_to_parent(self) -> None:
@@ -120,8 +120,8 @@ class Board(Hinting, Mapping[str, Trial]):
             there = {e.name: e for e in entries if e.name not in self._trials}
             for name, entry in there.items():
                 known = self._found.get(name)
-                if known is None or known.key != entry.run["key"]:
-                    self._found[name] = FoundTrial(entry, the_hub())
+                if known is None or known.life.key != entry.run["key"]:
+                    self._found[name] = Trial(FoundLife(entry, the_hub()))
                     self._found[name].life.begin()
             self._found = {name: self._found[name] for name in there}
             return {**self._found}

@@ -21,7 +21,6 @@ from tsnb.experiments.plan import TrialOptions, TrialPlan
 from tsnb.experiments.running.attempt import Delivery
 from tsnb.experiments.running.states import Outcome
 from tsnb.experiments.running.trial_life import TrialLife
-from tsnb.experiments.trial import Trial
 from tsnb.extensions.live import set_live
 from tsnb.kernels.hub import Hub
 from tsnb.records.detached_entries import DetachedEntry
@@ -30,7 +29,7 @@ from tsnb.records.run import Run
 from tsnb.records.writes import LoggedRow
 from tsnb.telemetry.observer import Observer
 
-__all__ = ["FoundLife", "FoundTrial"]
+__all__ = ["FoundLife"]
 
 LOOK_S = 0.5
 """How often the records of a trial that was found are read while it runs."""
@@ -70,11 +69,6 @@ class FoundLife(TrialLife):
             self.params, self.options, self.report = record.params, record.options, record.report
             self.started_s, self.states.paused = record.started_s, record.state == "paused"
             self.took_s = record.duration_s if record.state in ENDED else None
-
-    @property
-    def key(self) -> str:
-        """What tells its run from every other (`records.Run.key`)."""
-        return self._run.key
 
     @property
     def pid(self) -> int | None:
@@ -174,38 +168,3 @@ def outcome_of(record: RunRecord | None) -> Outcome:
     if record is None or record.state not in ENDED:
         return Outcome("crashed", "its process has ended, and its records do not show how")
     return Outcome(record.state, record.failure, record.duration_s)
-
-
-class FoundTrial(Trial):
-    """Stands for a detached trial that another notebook has started.
-
-    Attributes:
-        key: What tells its run from every other (`records.Run.key`).
-
-    Args:
-        entry: Where it was found.
-        hub: The hub on whose thread it is followed.
-    """
-
-    def __init__(self, entry: DetachedEntry, hub: Hub) -> None:
-        self._found = FoundLife(entry, hub)
-        super().__init__(self._found)
-        self.key = self._found.key
-
-    def interrupt(self) -> None:
-        """Interrupt its code.
-
-        Raises:
-            TsnbError: It cannot be reached from here.
-        """
-        self._found.require_here()
-        super().interrupt()
-
-    def stop_by(self, by: str) -> None:
-        """End it.
-
-        Raises:
-            TsnbError: It cannot be reached from here.
-        """
-        self._found.require_here()
-        super().stop_by(by)

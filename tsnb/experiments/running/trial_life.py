@@ -148,6 +148,18 @@ class TrialLife(ABC):
         self._over = asyncio.Event()  # for the hub's thread
 
     @property
+    def key(self) -> str:
+        """What tells its run from every other (`records.Run.key`)."""
+        return self._run.key
+
+    def require_here(self) -> None:  # noqa: B027 (what was started here is here)
+        """Refuse to end or interrupt it where its process cannot be reached.
+
+        Raises:
+            TsnbError: It runs in another container, or on another machine.
+        """
+
+    @property
     @abstractmethod
     def pid(self) -> int | None:
         """Its process, while there is one."""
