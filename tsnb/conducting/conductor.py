@@ -113,6 +113,7 @@ class Conductor:
         trials: Those that have been started, by name.
         cuts: Those that were stopped early, by name: where, and at which place.
         unpaired: Trials that were not waited for any more: they began with other batches than the others.
+        over: Whether all have ended, and no more will be started.
         gave_up: Why the waiting trials were not started; empty if they were.
 
     Args:
@@ -124,6 +125,7 @@ class Conductor:
     def __init__(self, source: TrialSource, places: Places, rule: Rule | None = None) -> None:
         self.trials: dict[str, Trial] = {}
         self.cuts: dict[str, Cut] = {}
+        self.over = False
         self.gave_up = ""
         self.unpaired: set[str] = set()
         self._source = source
@@ -186,11 +188,14 @@ class Conductor:
         """End everything, and wait until it has. Called where something could not be done, on the sweep's thread."""
         self._places.clear()
         self._end(self.trials.values())
-        for trial in self.trials.values():
-            trial.stop()
-        self._close()
+        try:
+            for trial in self.trials.values():
+                trial.stop()
+        finally:
+            self._close()
 
     def _close(self) -> None:
+        self.over = True
         for gate in self._gates.values():
             gate.open()
         self._tell_that_none_was_compared()

@@ -39,7 +39,7 @@ from tsnb.telemetry.readings import PlanReading
 from tsnb.telemetry.watching import planners, watch
 from tsnb.text.words import clock_time, duration, interval
 
-__all__ = ["plan_places", "show_plan", "tell_plan", "watch_clones"]
+__all__ = ["follow_plan", "plan_places", "show_plan"]
 
 
 PLACES_A_CORE = 2
@@ -234,24 +234,38 @@ def show_plan(title: str, places: PlannedPlaces, conductor: Conductor) -> Callab
     return drawn
 
 
-def tell_plan(places: PlannedPlaces, conductor: Conductor, over: Callable[[], bool]) -> None:
-    """Have a planned sweep's stream told when its trials end, and so all who watch it, until the sweep is over.
+def follow_plan(title: str, places: PlannedPlaces, conductor: Conductor) -> Callable[[], Timeline]:
+    """Show a planned sweep (`show_plan`) and, until it is over, tell its stream when its trials end.
+
+    Whoever watches the stream hears of that. The plan is made anew when a clone has begun or ended.
 
     Args:
+        title: What it is called.
         places: Its places.
         conductor: Has the trials that have been started.
-        over: Whether it is over.
+
+    Returns:
+        What returns the plan as it is by then.
     """
 
     def says(stream: str) -> PlanReading | None:
-        if over():
+        if conductor.over:
             with contextlib.suppress(ValueError):
                 planners.remove(says)
             return None
         return _says(places, conductor) if stream == places.stream else None
 
+    def look(trial: Trial) -> None:
+        if conductor.over:
+            with contextlib.suppress(ValueError):
+                trials.watchers.remove(look)
+        elif trial.parent is not None:
+            conductor.look_again()
+
     planners.append(says)
-    watch(places.stream)  # by which the stream, and whoever looks at it, hears of the plan
+    trials.watchers.append(look)
+    watch(places.stream)
+    return show_plan(title, places, conductor)
 
 
 def _says(places: PlannedPlaces, conductor: Conductor) -> PlanReading | None:
@@ -287,21 +301,3 @@ def _started(name: str, conductor: Conductor) -> Trial | None:
     if trial is None and (clone := trials.get(name)) is not None and clone.parent is not None:
         return clone
     return trial
-
-
-def watch_clones(conductor: Conductor, over: Callable[[], bool]) -> None:
-    """Have a sweep's plan made anew when a clone has begun or ended, until the sweep is over.
-
-    Args:
-        conductor: The sweep's.
-        over: Whether it is over.
-    """
-
-    def look(trial: Trial) -> None:
-        if over():
-            with contextlib.suppress(ValueError):
-                trials.watchers.remove(look)
-        elif trial.parent is not None:
-            conductor.look_again()
-
-    trials.watchers.append(look)

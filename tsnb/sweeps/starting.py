@@ -273,9 +273,9 @@ def start(
     conductor = Conductor(source, places, judge)
     foretell = None
     if isinstance(places, PlannedPlaces):
-        from tsnb.sweeps.forecast import show_plan  # needs torch
+        from tsnb.sweeps.forecast import follow_plan  # needs torch
 
-        foretell = show_plan(f"sweep {title!r}", places, conductor)
+        foretell = follow_plan(f"sweep {title!r}", places, conductor)
     made = (Population if isinstance(rule, Evolution) else Sweep)(
         title, params, conductor, *((rule.metric, rule.mode) if rule else ()), foretell=foretell
     )
@@ -285,11 +285,6 @@ def start(
             f"{len(params)} trials, {places.at_once} at once, {why}; at_once={len(params)} runs all of "
             "them at the same time"
         )
-    if isinstance(places, PlannedPlaces):
-        from tsnb.sweeps.forecast import tell_plan, watch_clones  # needs torch
-
-        tell_plan(places, conductor, lambda: made.over)
-        watch_clones(conductor, lambda: made.over)
     made.begin()
     return made
 

@@ -20,6 +20,7 @@ from tsnb.experiments.ends import follow_stream_for, stream_for
 from tsnb.experiments.overview.board import NoSuchTrial, stop_together
 from tsnb.experiments.overview.trials_table import shown_scores
 from tsnb.experiments.pausing import pause_trials
+from tsnb.experiments.running.trial_life import TrialLife
 from tsnb.experiments.trial import Trial
 from tsnb.lazy import Hinting
 from tsnb.native.endings import Bound
@@ -280,7 +281,7 @@ class Sweep(Bound, Hinting, Mapping[str, Trial]):
             TsnbError: If a trial takes batches of no stream on this machine now, or has no GPU memory to free. The
                 others pause.
         """
-        self._pause(on=True, release=release)
+        pause_trials(self._running, on=True, release=release)
 
     def resume(self) -> None:
         """Let the paused trials continue.
@@ -292,7 +293,7 @@ class Sweep(Bound, Hinting, Mapping[str, Trial]):
         Raises:
             TsnbError: If a trial takes batches of no stream on this machine now.
         """
-        self._pause(on=False)
+        pause_trials(self._running, on=False)
 
     def set(self, **values: Any) -> None:
         """Change live hyperparameters of every running trial.
@@ -309,21 +310,20 @@ class Sweep(Bound, Hinting, Mapping[str, Trial]):
             TsnbError: If no trial is running.
             Exception: If a trial refuses, as `Trial.set` raises. Trials before it have taken the values.
         """
-        running = [trial for trial in self.values() if trial.life.state == "running"]
-        if not running:
+        if not (running := self._running):
             raise TsnbError(
                 f"No trial of {self.name!r} is running. Live hyperparameters can be set only while trials run"
             )
-        for trial in running:
+        for life in running:
             try:
-                trial.set(**values)
+                life.trial.set(**values)
             except TsnbError:
-                if trial.life.state == "running":
+                if life.state == "running":
                     raise  # else it has ended since it was looked, and holds up no other
 
-    def _pause(self, *, on: bool, release: bool = False) -> None:
-        running = [trial.life for trial in self.values() if trial.life.state == "running"]
-        pause_trials(running, on=on, release=release)
+    @property
+    def _running(self) -> list[TrialLife]:
+        return [trial.life for trial in self.values() if trial.life.state == "running"]
 
     def best(self, metric: str | None = None, mode: str | None = None) -> Trial:
         """Return the best trial, by the last value that it logged.
