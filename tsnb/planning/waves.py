@@ -1,5 +1,9 @@
 """Runs trials for some batches each, in waves that fit the memory: those of one wave begin together, behind a gate.
 
+That is no sweep on the conductor's loop (`conducting`). A conductor waits for news: a number was logged, a trial has
+ended, so the next one starts. Here nothing ends by itself and nobody tells anything: clocks of trials and of their
+stream are read fifty times a second or more, and what they show ends a whole wave at once, all but one of it, or none.
+
 And says before about how long it takes to measure loader and trials: the seconds that were asked for, and what starts
 take on an ordinary machine. How long the user's own code takes before its first batch, and for some 20 of them, nobody
 knows yet; so each line says that it may take longer.
@@ -149,9 +153,9 @@ class Waves:
             again = self.most is not None and not seen and len(wave) == 1 < min(self.most, len(left))
             left = left[0 if again else len(wave) :]
             with together({name: starts[name] for name in wave}, self.threads, self.least_s) as group:
-                _watch(group, self.look, self.note, self.still_s)
+                self._watch(group, self.still_s)
                 if seen_alone is not None and len(wave) > 1:
-                    _leave_longest(group, self.look, self.note, seen_alone)
+                    self._leave_longest(group, seen_alone)
                 _stop(group.trials.values())
                 seen |= group.trials
                 for name, each in group.trials.items():
@@ -194,6 +198,42 @@ class Waves:
         died = {name: start for name, start in starts.items() if seen[name].trial.state == "crashed"}
         alone = replace(self, memory_bytes=0.0, most=None, note=lambda _: None, refuse=lambda *_: None)
         return alone.run(died)
+
+    def _watch(self, group: ProfiledGroup, still_s: float) -> bool:
+        """Look at trials until each has taken enough, or none has taken a batch for so long; return which it was."""
+        trials = list(group.trials.values())
+        moved_s = time.monotonic()
+        deadline_s, taken = moved_s + LIMIT_S, _taken(trials)
+        while not all(each.done for each in trials) and time.monotonic() < deadline_s:
+            group.look({consumer.name: consumer for consumer in self.look().consumers})
+            if _taken(trials) > taken:
+                moved_s, taken = time.monotonic(), _taken(trials)
+            elif time.monotonic() - moved_s > still_s:
+                return False
+            if not group.over:
+                self.note(trials)
+            time.sleep(FIRST_LOOKS_S if any(each.begins for each in trials) else LOOK_S)
+        return True
+
+    def _leave_longest(self, group: ProfiledGroup, seen_alone: Collection[str]) -> None:
+        """Stop all trials but the one whose steps take longest, and see that by itself; not where it ends before."""
+        costs = {}
+        for name, each in group.trials.items():
+            with contextlib.suppress(TsnbError):
+                costs[name] = each.cost()
+        name = max(costs, key=lambda each: max(costs[each].step_s, costs[each].cpu_s), default="")
+        if not name or name in seen_alone:
+            return
+        longest = group.trials[name]
+        longest.beside_others = costs[name]
+        _stop(each for each in group.trials.values() if each is not longest)
+        rest = ProfiledGroup(None)
+        rest.trials[name] = alone = longest.going_on()
+        if self._watch(rest, STILL_S + STILL_BATCHES * longest.batch_s + costs[name].start_s):
+            with contextlib.suppress(TsnbError):
+                longest.by_itself = alone.cost()
+        if longest.by_itself is None and longest.trial.state != "done":
+            say(f"{name}: takes no batches without the other trials, so the plan uses its cost next to them")
 
 
 def _forget(trial: Trial) -> None:
@@ -284,59 +324,9 @@ def together(starts: Mapping[str, Start], threads: int, least_s: float = 0.0) ->
             _forget(each.trial)
 
 
-def _watch(
-    group: ProfiledGroup,
-    look: Callable[[], StreamReading],
-    note: Callable[[Sequence[Profiled]], None],
-    still_s: float = math.inf,
-) -> bool:
-    """Look at trials until each has taken enough batches, or none has taken one for so long; return which it was."""
-    trials = list(group.trials.values())
-    moved_s = time.monotonic()
-    deadline_s, taken = moved_s + LIMIT_S, _taken(trials)
-    while not all(each.done for each in trials) and time.monotonic() < deadline_s:
-        group.look({consumer.name: consumer for consumer in look().consumers})
-        if _taken(trials) > taken:
-            moved_s, taken = time.monotonic(), _taken(trials)
-        elif time.monotonic() - moved_s > still_s:
-            return False
-        if not group.over:
-            note(trials)
-        time.sleep(FIRST_LOOKS_S if any(each.begins for each in trials) else LOOK_S)
-    return True
-
-
 def _taken(trials: Iterable[Profiled]) -> int:
     """Return how many batches trials have taken, all together."""
     return sum(each.last.batches for each in trials if each.last)
-
-
-def _leave_longest(
-    group: ProfiledGroup,
-    look: Callable[[], StreamReading],
-    note: Callable[[Sequence[Profiled]], None],
-    seen_alone: Collection[str],
-) -> None:
-    """Stop all trials but the one whose steps take longest, and see that one by itself; not where it ends before."""
-    costs = {}
-    for name, each in group.trials.items():
-        with contextlib.suppress(TsnbError):
-            costs[name] = each.cost()
-    if not costs:
-        return
-    name = max(costs, key=lambda each: max(costs[each].step_s, costs[each].cpu_s))
-    if name in seen_alone:
-        return
-    longest = group.trials[name]
-    longest.beside_others = costs[name]
-    _stop(each for each in group.trials.values() if each is not longest)
-    rest = ProfiledGroup(None)
-    rest.trials[name] = alone = longest.going_on()
-    if _watch(rest, look, note, STILL_S + STILL_BATCHES * longest.batch_s + costs[name].start_s):
-        with contextlib.suppress(TsnbError):
-            longest.by_itself = alone.cost()
-    if longest.by_itself is None and longest.trial.state != "done":
-        say(f"{name}: takes no batches without the other trials, so the plan uses its cost next to them")
 
 
 def _stop(trials: Iterable[Profiled]) -> None:
