@@ -55,7 +55,8 @@ export function outcome(store) {
   return [`${store.lanes[best].name} is best: ${name} ${metric(name, store.value(best, name))}${equal(store, best, name)}.`, `${ends}.${better(store, best, name)}`];
 }
 
-const isEarly = ({ here, end }) => !here && EARLY.has(end);
+/** Whether a trial ended before it was done. */
+export const isEarly = ({ here, end }) => !here && EARLY.has(end);
 
 /** Which trial had a better number than the best one, and does not count as it ended early; empty: none had. */
 function better(store, best, name) {
@@ -68,8 +69,8 @@ function better(store, best, name) {
 
 /** Which trials have the number of the best; empty: none. */
 function equal(store, best, name) {
-  const { lanes } = store, early = isEarly;
-  const same = lanes.filter((lane, k) => lane && k !== best && lane.metrics.includes(name) && store.value(k, name) === store.value(best, name) && early(lane) === early(lanes[best])).map((lane) => lane.name).sort();
+  const { lanes } = store;
+  const same = lanes.filter((lane, k) => lane && k !== best && lane.metrics.includes(name) && store.value(k, name) === store.value(best, name) && isEarly(lane) === isEarly(lanes[best])).map((lane) => lane.name).sort();
   return same.length ? `, equal to ${same.length <= NAMED ? same.join(" and ") : `${same.length} others`}` : "";
 }
 

@@ -7,9 +7,7 @@ import { Place } from "./place.js";
 import { shape } from "./shapes.js";
 import { waitsFor } from "./store.js";
 import { paint } from "./theme.js";
-import { OVER, consumerState, count, leftWords, metric, ofAll, parameter, percent, progress, spentWords } from "./words.js";
-
-const STANDING = new Set(["timed out", "paused"]); // states of those for whom nobody waits
+import { OVER, STANDING, consumerState, count, leftWords, metric, ofAll, parameter, percent, progress, spentWords } from "./words.js";
 
 export const METRIC_COLUMNS = 2;
 export const NARROW = 4; // columns that a narrow panel hides

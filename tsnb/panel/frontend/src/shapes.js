@@ -13,10 +13,8 @@ const PATHS = [
   "M-1.7 -4.6H1.7V-1.7H4.6V1.7H1.7V4.6H-1.7V1.7H-4.6V-1.7H-1.7Z", // a plus
   "M-4.5 -2.3L-2.3 -4.5L0 -2.2L2.3 -4.5L4.5 -2.3L2.2 0L4.5 2.3L2.3 4.5L0 2.2L-2.3 4.5L-4.5 2.3L-2.2 0Z", // a cross
 ];
-const WORDS = ["circle", "square", "triangle", "diamond", "triangle upside down", "plus", "cross"];
 
 export const shapeOf = (lane) => lane % PATHS.length;
-export const shapeWord = (lane) => WORDS[shapeOf(lane)];
 
 let paths;
 

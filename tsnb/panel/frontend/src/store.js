@@ -4,16 +4,16 @@
 import { Curves } from "./curves.js";
 import { decode, decodeCurves, encode, encodeCurves } from "./frames.js";
 import { Log } from "./log.js";
+import { isEarly } from "./outcome.js";
 import { Reel } from "./reel.js";
 import { SHARES, timeline, whole } from "./series.js";
-import { NO_ETA, metric } from "./words.js";
+import { NO_ETA, STANDING, metric } from "./words.js";
 
 export const BROKEN = "not finite"; // the kind of a mark: a number is none any more
 const MARKS = 200; // the kernel keeps as many
 const NEAR_S = 0.06; // times travel in float32: after a day they are right to a hundredth of a second
 const STEADY = 8; // ticks over which a state that changes with every batch is named; rates look back as far
 const KEPT_S = 3; // a word that changes with every batch stays so long, to be read
-const ENDED_EARLY = new Set(["failed", "crashed", "interrupted", "stopped", "pruned"]);
 const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace", "skipping", "awaits turn"]);
 
 /** What a trial does in a time, that sums over the streams it is on. */
@@ -80,7 +80,7 @@ export class Numbers {
     const way = this.ways[name] || 0;
     const those = lanes.map((k) => [k, this.lanes[k]]).map(([k, lane]) => [k, lane && lane.metrics.includes(name) ? valueOf(k) : NaN]).filter(([, value]) => value !== undefined && !Number.isNaN(value));
     if (!way || those.length < 2) return -1;
-    const done = ([k]) => !this.lanes[k].here && this.lanes[k].end === "done", counts = those.filter(([k]) => this.lanes[k].here || !ENDED_EARLY.has(this.lanes[k].end));
+    const done = ([k]) => !this.lanes[k].here && this.lanes[k].end === "done", counts = those.filter(([k]) => !isEarly(this.lanes[k]));
     const sooner = ([k], [than]) => (this.lanes[k].name < this.lanes[than].name ? 1 : -1);
     return (counts.length ? counts : those).reduce((best, one) => (way * (one[1] - best[1]) || done(one) - done(best) || sooner(one, best)) > 0 ? one : best)[0];
   }
@@ -186,7 +186,7 @@ export class Store extends Numbers {
 
   /** Batches prepared from the slowest trial's place on. */
   get head() {
-    return this.last ? this.last.rows.reduce((most, row, lane) => (this.lanes[lane] && this.lanes[lane].here && !["timed out", "paused"].includes(this.states[row.state]) ? Math.max(most, row.fill) : most), 0) : 0;
+    return this.last ? this.last.rows.reduce((most, row, lane) => (this.lanes[lane] && this.lanes[lane].here && !STANDING.has(this.states[row.state]) ? Math.max(most, row.fill) : most), 0) : 0;
   }
 
   /** When the last frame was, seconds since 1970. */

@@ -4,7 +4,7 @@
 import { attribute, button, make, put, style, svgNode } from "./dom.js";
 import { series } from "./series.js";
 import { paint } from "./theme.js";
-import { count, percent, roundTop } from "./words.js";
+import { STANDING, count, percent, roundTop } from "./words.js";
 
 const WIDE = 200, HIGH = 26; // of a small curve, in its own units: it is stretched to the cell
 const MANY = 8; // more trials than this: only the farthest, the slowest and the fastest have lines
@@ -23,7 +23,7 @@ export const CELLS = [
 export function flowWords({ lanes, last, states, stream, head }, call = (name) => name) {
   const rows = [];
   ((last && last.rows) || []).forEach((row, k) => {
-    if (lanes[k] && lanes[k].here && !["timed out", "paused", "gone"].includes(states[row.state])) rows.push([row, lanes[k].name]);
+    if (lanes[k] && lanes[k].here && states[row.state] !== "gone" && !STANDING.has(states[row.state])) rows.push([row, lanes[k].name]);
   });
   if (!rows.length) return Object.fromEntries(CELLS.map(([title]) => [title, "–"]));
   const most = (value) => rows.reduce((best, one) => (value(one[0]) > value(best[0]) ? one : best));

@@ -1,11 +1,10 @@
 // What a screen reader hears of trials: that one has joined, was paused, or how it ended. Its numbers stand in its row.
 
 import { Spoken } from "./dom.js";
-import { consumerState } from "./words.js";
+import { STANDING, consumerState } from "./words.js";
 
 const EVERY_MS = 2000; // what comes together is said together
 const ALONE = 3; // more of which the same is said are counted
-const PAUSES = new Set(["paused", "timed out"]);
 
 export class Told {
   constructor() {
@@ -38,5 +37,5 @@ function wordOf(store, lane, k) {
   const { state } = store.stateOf(k);
   if (lane.pending) return `is ${state}`;
   if (!lane.here) return lane.end ? `has ended: ${consumerState(lane.end, 0, true).label}${lane.error ? `, ${lane.error}` : ""}` : "has left";
-  return PAUSES.has(state) ? `is ${state}` : "is running";
+  return STANDING.has(state) ? `is ${state}` : "is running";
 }

@@ -3,6 +3,9 @@
 /** States in which readings arrive; in all others the buttons are off. */
 export const LIVE = new Set(["starting", "serving", "idle", "blocked", "failed", "stopping"]);
 
+/** States of trials that hold nobody and are held by nobody. */
+export const STANDING = new Set(["timed out", "paused"]);
+
 /** States of a stream that is over: what is shown is what was. */
 export const OVER = new Set(["gone", "recording"]);
 
