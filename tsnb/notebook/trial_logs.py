@@ -21,6 +21,7 @@ from tsnb.panel.logs import LogPart
 from tsnb.private.files import read_foreign
 from tsnb.records.project import own_place
 from tsnb.text.masks import masked_text
+from tsnb.text.words import short
 
 if TYPE_CHECKING:
     from tsnb.sweeps.sweep import Sweep
@@ -300,8 +301,7 @@ def _parent(trial: Trial, here: dict[str, Trial]) -> Trial | None:
 
 
 def _short(value: Any) -> str:
-    text = masked_text(value if isinstance(value, str) else repr(value))
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    return short(masked_text(value if isinstance(value, str) else repr(value)), SHOWN)
 
 
 def _is_own_place(where: Path) -> bool:

@@ -31,12 +31,13 @@ from tsnb.reports.plain import (
 )
 from tsnb.reports.story import Story
 from tsnb.reports.strips import COUNTED, Numbers, Strips
-from tsnb.reports.svg import COMPUTING, Picture, colours_of, shapes_of, short, text_width
+from tsnb.reports.svg import COMPUTING, Picture, colours_of, shapes_of, text_width
 from tsnb.telemetry.lives.runs import next_step
 from tsnb.telemetry.lives.spent import PARTS, Spent, parts_of
 from tsnb.telemetry.shown.marks import Mark
 from tsnb.telemetry.shown.outcome import MARKS, best_of, metrics_of, outcome
 from tsnb.text.numbers import clock, count, metric, percent
+from tsnb.text.words import short
 
 __all__ = ["draw"]
 

@@ -17,15 +17,15 @@ from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.reports.learned.beside import beside_lines
 from tsnb.reports.learned.duelled import duel_lines
 from tsnb.reports.story import Story
-from tsnb.reports.svg import short
 from tsnb.telemetry.lives.cpu_time import cpu_text
 from tsnb.telemetry.lives.runs import next_step, trial_of
 from tsnb.telemetry.lives.spent import Spent, parts_of
 from tsnb.telemetry.shown.outcome import outcome
 from tsnb.telemetry.shown.words import consumer_state, remaining, waiting
 from tsnb.text.numbers import clock, count, metric, milliseconds, percent
+from tsnb.text.words import short
 
-__all__ = ["PART_NAMES", "plain", "short", "short_names", "subtitle", "ticks_s", "when"]
+__all__ = ["PART_NAMES", "plain", "short_names", "subtitle", "ticks_s", "when"]
 
 PART_NAMES = {
     "computing": "computing",

@@ -30,7 +30,6 @@ __all__ = [
     "colours_of",
     "marked",
     "shapes_of",
-    "short",
     "text_width",
 ]
 
@@ -114,11 +113,6 @@ _WIDTHS = (
 )
 _WIDTH_OF = {letter: width for width, letters in _WIDTHS for letter in letters}
 """What letters take of the font's size, at most, in the widest font of `FONT` (DejaVu Sans); others take all of it."""
-
-
-def short(text: str, most: int) -> str:
-    """Return a text, its end left out where it has more than so many characters."""
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def text_width(text: str, size: float) -> float:

@@ -26,6 +26,7 @@ __all__ = [
     "is_now",
     "marked_html",
     "sentence",
+    "short",
     "short_number",
     "size_text",
     "strict",
@@ -125,6 +126,11 @@ def marked_html(text: str) -> str:
         text: As a terminal shows it.
     """
     return _CODE.sub(r"<code>\1</code>", escape(text))
+
+
+def short(text: str, most: int) -> str:
+    """Return a text, its end left out where it has more than so many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def short_number(value: float) -> str:

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tsnb.reports.svg import Picture, short
+from tsnb.reports.svg import Picture
 from tsnb.telemetry.lives.runs import trial_of
 from tsnb.telemetry.lives.spent import Spent
 from tsnb.telemetry.shown.outcome import MARKS
 from tsnb.text.numbers import clock, metric
+from tsnb.text.words import short
 
 __all__ = ["Beside", "beside_lines", "draw_beside", "told_beside"]
 

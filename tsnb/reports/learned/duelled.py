@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from tsnb.reports.svg import Picture, short
+from tsnb.reports.svg import Picture
+from tsnb.text.words import short
 
 __all__ = ["Duelled", "draw_bars", "draw_duels", "duel_lines", "duels_of", "sources"]
 
