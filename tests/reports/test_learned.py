@@ -60,10 +60,18 @@ def test_the_rule_of_a_sweep_decides_which_is_best(trials: list[Spent]) -> None:
     assert outcome(churns, other)[0] == f"{names[0]} is best: churn 0.100."
 
 
-def test_the_arms_of_a_duel_are_told_by_its_verdict(trials: list[Spent]) -> None:
+def test_the_arms_of_a_duel_are_told_by_its_verdict(
+    trials: list[Spent], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One of its seeds was called the best of all, above a verdict that found no difference."""
     told = OutcomeReading(duels="Duel d: no difference found.")
     assert outcome(trials, told) == ("Duel d: no difference found.", "3 done.")
+    # what a duel of this process says itself is newer: a saved picture said both "so far" and the verdict
+    here = {trials[0].name: "Duel d: better."}
+    said = [lambda names: " ".join(here[name] for name in names if name in here)]
+    monkeypatch.setattr("tsnb.telemetry.shown.outcome.duel_texts", said)
+    assert outcome(trials, told) == ("Duel d: better.", "3 done.")
+    assert outcome(trials[1:], told) == ("Duel d: no difference found.", "2 done.")
 
 
 def test_trials_that_are_equal_to_the_best_are_named(trials: list[Spent]) -> None:

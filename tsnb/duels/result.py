@@ -23,7 +23,7 @@ from tsnb.native.endings import Bound
 from tsnb.reports.learned.duelled import Duelled, draw_bars, sources
 from tsnb.reports.svg import Picture
 from tsnb.sweeps.sweep import Sweep
-from tsnb.telemetry.watching import duel_texts
+from tsnb.telemetry.shown.outcome import duel_texts
 from tsnb.text.printable import harmless
 from tsnb.text.words import html_table, text_table
 

@@ -36,7 +36,7 @@ from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.panel import Panel
 from tsnb.reports import report
 from tsnb.reports.learned.beside import told_beside
-from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.readings import OutcomeReading, StreamReading
 
 __all__ = ["EVERY_S", "Still", "leave_still", "renew_stills"]
 
@@ -80,7 +80,8 @@ class Still:
         this.beside = beside
         if reading is not None:
             this.here = frozenset(reading.attached)
-            ended = ended or bool(reading.ends or former - this.here)
+            ended = ended or bool(reading.ends or former - this.here) or reading.outcome != this.outcome
+            this.outcome = reading.outcome
         first = this.cells < len(self._cells) and bool(this.here or this.cells)
         if ended or first or time.monotonic() - this.made_s > EVERY_S:
             this.made_s = time.monotonic()
@@ -169,6 +170,8 @@ class _Pictured:
     """The trials that were on it at its last reading."""
     beside: frozenset[tuple[str | int, ...]] = frozenset()
     """The trials without a stream by then, with their states; and the duels."""
+    outcome: OutcomeReading | None = None
+    """What its notebooks told by then of how its trials compare: it may come after the last end."""
     made_s: float = -EVERY_S
     """When its picture was made last; monotonic."""
     wanted: bool = False

@@ -51,6 +51,7 @@ from tsnb.telemetry.lives.limits import limited
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, StreamReading
 from tsnb.telemetry.shown.history import History
 from tsnb.telemetry.shown.marks import Mark, pacing_text
+from tsnb.telemetry.shown.outcome import duels_said
 from tsnb.telemetry.shown.rates import UNKNOWN
 from tsnb.telemetry.shown.rows import Row
 from tsnb.telemetry.shown.view import StreamNews, StreamView
@@ -221,8 +222,8 @@ class Tape:
             limited(view, self._history)
         if view.limited:
             words["say"]["limited"] = view.limited
-        if view.compared.told is not None and view.compared.told.duels:
-            words["say"]["duels"] = view.compared.told.duels
+        if duels := duels_said(view.rows.keys(), view.compared.told):
+            words["say"]["duels"] = duels
         if view.is_over and (trained := view.ends.trained) is not None:
             words["say"]["trained"] = [round(at_s - (view.origin_s or 0.0), 2) for at_s in trained]
         if view.compared.rule or self._told.get("rule"):

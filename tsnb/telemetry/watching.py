@@ -33,6 +33,7 @@ from tsnb.telemetry.lives.limits import limited
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import ABSENT, EndReading, OutcomeReading, PlanReading, StreamReading
 from tsnb.telemetry.shown.history import History
+from tsnb.telemetry.shown.outcome import duels_said
 from tsnb.telemetry.shown.view import StreamNews, StreamView
 
 __all__ = [
@@ -40,7 +41,6 @@ __all__ = [
     "Viewer",
     "Watch",
     "counters",
-    "duel_texts",
     "judges",
     "listen",
     "planners",
@@ -68,9 +68,6 @@ is here for as long as it is carried out."""
 
 judges: list[Callable[[Collection[str]], Iterable[str]]] = []
 """Each returns the metrics by which rules of this process's sweeps decide, of sweeps that have one of these trials."""
-
-duel_texts: list[Callable[[Collection[str]], str]] = []
-"""Each returns what this process's duels that have one of these trials have found, or find so far; empty: none."""
 
 _watches: dict[str, Watch] = {}
 _lock = free_in_child(threading.Lock())
@@ -295,8 +292,7 @@ class Watch:
         with self._view.lock:
             names, declared = list(self._view.rows), self._view.compared.declared
         decides = {metric for found in list(judges) for metric in found(names)}
-        duels = " ".join(said for found in list(duel_texts) if (said := found(names)))
-        return OutcomeReading(tuple(sorted(decides)), declared, self._limited, duels)
+        return OutcomeReading(tuple(sorted(decides)), declared, self._limited, duels_said(names, None))
 
     def _feed(self, reading: StreamReading) -> StreamNews:
         tick = self._view.feed(reading)

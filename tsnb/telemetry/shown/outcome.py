@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
@@ -18,7 +18,18 @@ from tsnb.telemetry.shown.diagnosis import NOBODY, Diagnosis
 from tsnb.telemetry.shown.rows import Row
 from tsnb.text.numbers import is_accuracy, metric
 
-__all__ = ["ENDS", "MARKS", "Compared", "best_of", "ends_of", "metrics_of", "outcome", "with_lost"]
+__all__ = [
+    "ENDS",
+    "MARKS",
+    "Compared",
+    "best_of",
+    "duel_texts",
+    "duels_said",
+    "ends_of",
+    "metrics_of",
+    "outcome",
+    "with_lost",
+]
 
 ENDS = ("done", "failed", "crashed", "interrupted", "stopped", "pruned")
 """In the order in which they are told."""
@@ -31,6 +42,9 @@ _NAMED = 2
 
 _LISTED = 3
 """Names of lost trials in the sentence."""
+
+duel_texts: list[Callable[[Collection[str]], str]] = []
+"""Each returns what this process's duels that have one of these trials have found, or find so far; empty: none."""
 
 
 class Compared:
@@ -133,13 +147,26 @@ def outcome(trials: Sequence[Trained], told: OutcomeReading | None = None) -> tu
     if not any(trial.state in ENDS for trial in trials):
         return "", ""
     ends, best = ends_of(trials), best_of(trials, told)
-    if told is not None and told.duels:
-        return told.duels, f"{ends}."
+    if duels := duels_said([trial.name for trial in trials], told):
+        return duels, f"{ends}."
     if best is None:
         return f"{ends}.", ""
     trial, name = best
     said = f"{trial.name} is best: {name} {metric(name, trial.metrics[name])}"
     return f"{said}{_equal(trials, trial, name)}.", f"{ends}.{_better(trials, trial, name, told)}"
+
+
+def duels_said(names: Collection[str], told: OutcomeReading | None) -> str:
+    """Return what the duels of these trials have found, or find so far; empty: they are of none.
+
+    A duel of this process says it itself: what its stream tells of it is up to a second older.
+
+    Args:
+        names: The trials'.
+        told: As `best_of`.
+    """
+    here = " ".join(said for found in list(duel_texts) if (said := found(names)))
+    return here or ("" if told is None else told.duels)
 
 
 def _better(trials: Sequence[Trained], best: Trained, name: str, told: OutcomeReading | None) -> str:
