@@ -689,3 +689,14 @@ def test_panels_that_were_opened_early_and_late_tell_the_same_parts_of_a_pause()
 
 
 TIMES = ("computing_s", "waiting_s", "held_s", "joining_s", "paused_s", "timed_out_s", "attached_s")
+
+
+def test_that_no_other_trial_reads_is_not_said_once_another_has_come() -> None:
+    """In a duel the sentence stood for two seconds above the rows of the next four."""
+    trials = [Trial("slow", 0.4, leaves_s=20.0), Trial("quick", 0.05), Trial("next", 0.05, joins_s=21.0)]
+    stream, tape, alone = Stream(trials), Tape("s"), []
+    for reading in stream.run(24.0):
+        tape.feed(reading)
+        if tape.view.say.lead == "No other trial is reading.":
+            alone.append(len(reading.consumers))
+    assert set(alone) == {1}, alone

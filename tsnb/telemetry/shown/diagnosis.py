@@ -20,9 +20,10 @@ from tsnb.text.numbers import pace as rate
 from tsnb.text.numbers import percent
 from tsnb.text.words import FEATURES_KEPT, FROZEN_LIMITS, frozen_takes
 
-__all__ = ["NOBODY", "Diagnosis", "MeanHost", "Shares", "diagnose", "in_the_past", "shares"]
+__all__ = ["AT_ONCE", "NOBODY", "Diagnosis", "MeanHost", "Shares", "diagnose", "in_the_past", "shares"]
 
-NOBODY = "No trial is attached."
+NOBODY, _ALONE = "No trial is attached.", "No other trial is reading."
+AT_ONCE = {NOBODY, _ALONE}  # leads that are false as soon as another trial reads
 """The lead while no trial is attached: out of date for a moment after one has come."""
 
 SMALL = 0.10
@@ -263,11 +264,10 @@ def _window_bound(
     held = {name: s.held for name, s in parts.items() if s.held >= SMALL}
     if sum(c.state not in _AWAY for c in later.consumers) < 2:  # the others have left, or are to come
         others = _spend(held, "waited for other trials", "waited for other trials")
-        return _say("window-bound", "No other trial is reading.", f"{others}.")
-    if later.pacing == "weights" and later.state != "blocked":
-        some = _spend(held, "waits for slower trials", "wait for slower trials")
-        return _say("weighed", "Compute is shared by weight.", f"{some}.")
+        return _say("window-bound", _ALONE, f"{others}.")
     others = _spend(held, "waits for slower trials", "wait for slower trials")
+    if later.pacing == "weights" and later.state != "blocked":
+        return _say("weighed", "Compute is shared by weight.", f"{others}.")
     free = [c for c in later.consumers if c.name in parts and c.name not in held]
     slowest = max(free, key=lambda c: (c.state == "sets the pace", c.state in _READING, c.lag), default=None)
     if slowest is None and max(s.computing for s in parts.values()) < SMALL:

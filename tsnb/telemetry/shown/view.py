@@ -21,7 +21,7 @@ from tsnb.telemetry.forecast.etas import Etas
 from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
 from tsnb.telemetry.shown import words
 from tsnb.telemetry.shown.curves import Curve, Curves
-from tsnb.telemetry.shown.diagnosis import NOBODY, Diagnosis, MeanHost, diagnose
+from tsnb.telemetry.shown.diagnosis import AT_ONCE, Diagnosis, MeanHost, diagnose
 from tsnb.telemetry.shown.frames import Logged, frame
 from tsnb.telemetry.shown.history import without_profiled
 from tsnb.telemetry.shown.marks import Ends, Mark, Marker, Taken, in_order
@@ -437,12 +437,12 @@ class StreamView:
 
     def _lately_said(self, reading: StreamReading) -> bool:
         """Whether the sentence stands, whatever limits the stream now: most ticks nothing need be found out."""
-        urgent = not _URGENT.isdisjoint((reading.state, self.say.kind)) or self.say.lead == NOBODY
+        urgent = not _URGENT.isdisjoint((reading.state, self.say.kind)) or self.say.lead in AT_ONCE
         return not urgent and reading.state != "stopping" and 0.0 <= reading.time_s - self._said_s < _TURN_S
 
     def _speak(self, found: Diagnosis, now_s: float) -> None:
         # while somebody reads, nobody may read below that nobody is attached
-        urgent = {found.kind, self.say.kind, found.lead, self.say.lead} & {*_URGENT, NOBODY}
+        urgent = {found.kind, self.say.kind, found.lead, self.say.lead} & {*_URGENT, *AT_ONCE}
         another = (found.kind, found.pace) != (self.say.kind, self.say.pace)
         if urgent or not 0.0 <= now_s - self._said_s < (_TURN_S if another else _SENTENCE_S):
             self.say, self._said_s, self._said_per_s = found, now_s, self.rates.batches_per_s()
