@@ -108,6 +108,22 @@ def test_a_duel_is_shown_from_its_first_seed_to_its_verdict(browser: Browser, th
     assert not host.errors
 
 
+def test_what_the_notebook_says_of_a_duel_s_trials_is_its_group_at_once(browser: Browser) -> None:
+    """Trials of the next seed stood below "no sweep", as queued, for the seconds in which their order is kept."""
+    host = page_of(browser, 1000)
+    heads = host.page.locator(".tsnb-group button")
+    for sweeps in (
+        {NAMES[0]: "new"},
+        dict.fromkeys(NAMES, "new"),
+        dict(zip(NAMES, ("new", "old"), strict=True)),
+    ):
+        host.hear(Message({"op": "params", "trials": {}, "sweeps": sweeps, "duels": [told(some(1))]}))
+        host.page.mouse.move(1, 1)
+        groups = list(dict.fromkeys(sweeps.get(name, "") for name in NAMES))
+        words = {"new": "duel new", "old": "sweep old", "": "no sweep"}
+        expect(heads).to_have_text([words[name] for name in groups] if len(groups) > 1 else [], timeout=3000)
+
+
 def test_each_seed_is_read_under_the_cursor(browser: Browser) -> None:
     """Down is worse where low is good; an arm without a number is said to have none; both charts have one cursor."""
     host = page_of(browser, 1000)
@@ -117,6 +133,7 @@ def test_each_seed_is_read_under_the_cursor(browser: Browser) -> None:
     chart.focus()
     for key, words in (
         ("Home", "seed 1: difference +0.02"),
+        ("ArrowRight", "seed 2: difference"),  # a key is a seed: it took 26 to 31
         ("End", "seed 5: difference -0.100"),
     ):
         host.page.keyboard.press(key)

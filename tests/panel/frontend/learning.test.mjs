@@ -127,6 +127,11 @@ test("names of a sweep are never cut in the midst of a number or a word, and all
   assert.deepEqual(Object.values(shortened([32, 512].map((width) => `train-width${width}-epochs${width - 26}`), 11)), ["…w32-e6", "…w512-e486"]);
 });
 
+test("names of three parameters are cut to their values on the narrowest page too", () => {
+  const names = ["0.0003", "0.03"].flatMap((lr) => [64, 1024].flatMap((width) => ["0.0", "0.1"].map((decay) => `train-lr${lr}-width${width}-weight_decay${decay}`)));
+  for (const most of [9, 6]) assert.deepEqual(Object.values(shortened(names, most)).slice(1, 3), ["…0.0003…64…0.1", "…0.0003…1024…0.0"]);
+});
+
 test("a sweep of two parameters is cut to little more than there is room for", () => {
   const names = [32, 512].flatMap((width) => [6, 12, 30].map((epochs) => `train-width${width}-epochs${epochs}`));
   const short = Object.values(shortened(names, 11));

@@ -3,14 +3,10 @@
 
 import "./duels.css";
 import { attribute, make, put } from "./dom.js";
+import { chartsOf } from "./duelcharts.js";
 import { Plot } from "./plot.js";
-import { colourIn } from "./theme.js";
-import { metric } from "./words.js";
 
 const TONES = { better: "ok", worse: "bad", undecided: "warn" };
-const FEWEST = 8; // seeds that have room at least
-const BESIDE = 0.3; // of the way between two seeds, before the first and behind the last
-const AIR = 1.15; // of an axis, beyond what is farthest from its middle
 
 export class Duels {
   constructor(theme) {
@@ -79,49 +75,3 @@ class Shown {
     this.element.remove();
   }
 }
-
-/** What the two charts of a duel draw: up is better in both. */
-export function chartsOf({ blocks, mode, most, needed, metric: name }, theme) {
-  const way = mode === "min" ? -1 : 1, x = blocks.map((_, k) => k + 1), room = Math.max(blocks.length, Math.min(most, FEWEST));
-  const gains = blocks.map(({ difference, favours }) => (difference === null ? Infinity * sideOf(favours) || 0 : way * difference));
-  const far = Math.max(0, ...gains.filter(Number.isFinite).map(Math.abs)) || 1, top = AIR * far;
-  const logs = blocks.map(({ evidence, for: side }) => sideOf(side) * Math.log2(evidence)), decides = Math.log2(needed);
-  const high = AIR * Math.max(decides, ...logs.map(Math.abs)), edge = [1 - BESIDE, room + BESIDE];
-  const level = (y) => ({ lane: "level", x: [edge[0], blocks.length + BESIDE], y: [y, y] });
-  const signed = (value) => (value > 0 ? "+" : "") + metric("", value);
-  const base = {
-    span: edge,
-    marks: [],
-    place: (at) => `seed ${(blocks[Math.min(blocks.length, Math.max(1, Math.round(at))) - 1] || { block: "–" }).block}`,
-    times: [`seed ${blocks.length ? blocks[0].block : 1}`, "", room > blocks.length ? "" : `seed ${blocks[blocks.length - 1].block}`],
-    now: "last seed",
-  };
-  const of = (lane, label, y, own, dots) => [{ lane, name: label, x, y, own, raw: y, dots }];
-  const colours = (lane) => new Map([[lane, colourIn(lane, theme.dark)], ["level", theme.soft]]);
-  return [
-    {
-      ...base,
-      title: "Difference by seed",
-      unit: `${name}, candidate minus incumbent; up is better`,
-      curves: of(0, "difference", gains.map((gain) => Math.min(far, Math.max(-far, gain))), gains.map((_, k) => k), true),
-      formers: [level(0)],
-      colours: colours(0),
-      range: [-top, top],
-      up: () => [-far, 0, far].map((value) => [value, value ? signed(way * value) : "0"]),
-      show: (k) => (blocks[k].difference !== null ? signed(blocks[k].difference) : `${{ better: "incumbent has", worse: "candidate has" }[blocks[k].favours] || "both have"} no number`),
-    },
-    {
-      ...base,
-      title: "Evidence",
-      unit: `after each seed; ${metric("", needed)} decides`,
-      curves: of(2, "evidence", logs, logs),
-      formers: [level(0), level(decides), level(-decides)],
-      colours: colours(2),
-      range: [-high, high],
-      up: () => [[-decides, "worse"], [0, "1"], [decides, "better"]],
-      show: (log) => `${metric("", 2 ** Math.abs(log))}${log ? (log > 0 ? " for better" : " for worse") : ""}`,
-    },
-  ];
-}
-
-const sideOf = (word) => ({ better: 1, worse: -1 })[word] || 0;

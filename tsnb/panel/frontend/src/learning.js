@@ -232,7 +232,8 @@ export function shortened(names, most = 14) {
   return Object.fromEntries(names.map((name, k) => [name, apart.filter((one) => one === apart[k]).length > 1 ? apartFrom(name, names, most) : apart[k]]));
 }
 
-const SPARE = 4; // letters more than asked for, before names are cut in the midst of a number
+const SPARE = 4; // letters more than asked for, before names are cut in the midst of a number...
+const THREE = 18; // ... and so many in any case: three values tell trials apart, and halves of names do not
 
 /**
  * The names of one sweep where they are too long even without what all begin with: of train-lr0.03-net-mlp first "…lr0.03…mlp",
@@ -246,7 +247,7 @@ function valuesOf(family, most) {
   const letters = (name) => (name.length > 2 ? name.slice(0, 1) : name), without = () => "…";
   const fits = (short, room) => new Set(short).size === family.length && short.every((name) => name.length <= room);
   const ways = [(name) => name, letters, without].map((called) => family.map((p) => valued(p, shared, called)));
-  const found = ways.find((short) => fits(short, most)) || (fits(ways[2], most + SPARE) ? ways[2] : null);
+  const found = ways.find((short) => fits(short, most)) || (fits(ways[2], Math.max(THREE, most + SPARE)) ? ways[2] : null);
   return found && new Map(family.map((p, k) => [p.join(""), found[k]]));
 }
 

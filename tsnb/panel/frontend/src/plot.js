@@ -24,7 +24,7 @@ const TOLD_MS = 3000; // as often as the words for screen readers are renewed
 
 /**
  * draw() takes {title, unit, curves, colours, marks, up(low, high, log), across(low, high, most), place(x), show(value)}, and where there
- * are such: {calls (short names), lit, way, log, formers, ranged (the curves that set the range), endOf(lane), last(lane), paired, zoom}; small ones {span, range, times, now, stacked}. A curve is {lane, name, x,
+ * are such: {calls (short names), lit, way, log, formers, ranged (the curves that set the range), endOf(lane), last(lane), paired, zoom}; small ones {span, range, times, now, stacked, step}. A curve is {lane, name, x,
  * y}, which is drawn, and has perhaps `own`, which is said instead of `y`, `raw`, `low` and `high`, `dashed`, and `dots`: no line, a mark a point. `up` and `across` give
  * what stands beside an axis: [[value, text], ...]. A mark is {x, text, whole}, and has perhaps a lane and `faint`.
  */
@@ -395,7 +395,7 @@ export class Plot {
    * to the ends; Escape takes it away. */
   key(event) {
     if (!this.area || !this.curves.length) return;
-    const [low, high] = this.reach, step = ((this.xs[1] - this.xs[0]) / this.size.steps) * (event.shiftKey ? 10 : 1), from = this.at ?? high;
+    const [low, high] = this.reach, step = (this.step || (this.xs[1] - this.xs[0]) / this.size.steps) * (event.shiftKey ? 10 : 1), from = this.at ?? high;
     const to = { ArrowLeft: from - step, ArrowRight: from + step, Home: low, End: high }[event.key];
     if (event.key === "Escape" && (this.zoom || this.yChosen)) (event.stopPropagation(), this.whole());
     else if (event.key === "Escape") this.moved(null);

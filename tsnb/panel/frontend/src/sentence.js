@@ -23,7 +23,7 @@ export class Sentence {
     const { say, lanes } = store, stale = state === "stale" && store.lost !== "gone", came = !stale && isOver(store) ? outcome(store) : ["", ""];
     const said = sentence(stale ? noNews(store) : say.text ? say : { text: "The stream is starting." });
     const [first, most] = came[0] ? [came[0], ["", came[1], span(store, Date.now()), say.limited || ""].filter((part, k) => !k || part).join(" ")] : said;
-    const rest = state === "recording" && Number.isFinite(say.at) ? `${most} (in its last seconds)` : most; // its rows tell of all its time
+    const rest = state === "recording" && !came[0] && Number.isFinite(say.at) ? `${most} (in its last seconds)` : most; // its rows tell of all its time
     put(this.strong, called(first, calls));
     put(this.rest, called(rest, calls));
     attribute(this.words, "title", called(first + rest, calls) === first + rest ? "" : first + rest);

@@ -18,11 +18,14 @@ const ORDER_MS = 5000; // as often as the order may change by itself
 const METRICS_AT = 6;
 const NAME_LETTERS = 17; // of a name, where it is not known how wide its column is
 const MOST_LETTERS = 40; // on the widest page
+const LONG_PARAM = 8; // letters of "0.000123"; a word like "candidate" is longer
 const LONG_NAME = 130; // px: a longer one gets a wider column, where a page has room
 const FEWEST_LETTERS = 9; // on the narrowest
 const MARK = 30; // px beside a name
 const METRICS_MS = 1000;
 const SORTED = ["name", "state", "lag", "rate", "computing", "epochs", "metric 0", "metric 1"];
+
+const isWord = (value) => typeof value === "string" && value.length > LONG_PARAM;
 
 export class Table {
   constructor(send, choose, light, keep, open, change) {
@@ -92,6 +95,7 @@ export class Table {
       this.labels[METRICS_AT + k].parentElement.hidden = !metrics[k];
       attribute(this.head[METRICS_AT + k], "title", metrics[k] ? aboutMetric(metrics[k], store.ways[metrics[k]]) : "");
     }
+    this.element.classList.toggle("tsnb-second-decides", metrics[1] !== undefined && metrics[1] === decisive(store));
     put(this.labels[4], OVER.has(state) ? "where its time went" : "where its time goes");
     this.drawParams(store, metrics);
     for (const cell of [...this.head, ...this.paramHeads]) {
@@ -200,6 +204,8 @@ export class Table {
       row.call(this.short[row.name]);
       row.tell(this.params.map((name, k) => [name, paramOf(store.params, row.name, name), this.brief[k]]));
     }
+    const words = this.params.some((param) => names.some((name) => isWord(paramOf(store.params, name, param))));
+    this.element.classList.toggle("tsnb-long-params", words);
   }
 
   /** Put rows and folds in their order. It does not change while somebody points at a row or works in it. */
@@ -217,8 +223,9 @@ export class Table {
     const numbers = this.kept.sort && this.kept.sort.by.startsWith("metric"); // a column that is sorted stays so when its numbers change
     const same = rows.length === this.order.length && rows.every((lane) => this.rows.has(lane)) && lines.length === this.folds.size && lines.every(({ key }) => this.folds.has(key));
     const now = performance.now();
-    if (!same || ((now - this.orderedMs > ORDER_MS || (numbers && fresh)) && !busy) || this.orderedMs < 0) {
-      this.orderedMs = now;
+    const kinds = this.groups.map(({ name, rows: own }) => `${name}: ${[...own].sort().join()}`).join("; "); // a trial may have come into a sweep
+    if (!same || kinds !== this.kinds || ((now - this.orderedMs > ORDER_MS || (numbers && fresh)) && !busy) || this.orderedMs < 0) {
+      Object.assign(this, { orderedMs: now, kinds });
       const shown = new Set(rows);
       for (const [lane, row] of this.rows) if (!shown.has(lane)) this.drop(lane, row);
       for (const [key, fold] of this.folds) if (!lines.some((one) => one.key === key)) (fold.remove(), this.folds.delete(key));
@@ -259,7 +266,7 @@ export class Table {
     const head = this.groupHeads.get(name);
     if (!head) return;
     const line = head.querySelector("button"), told = counted(store, lanes, this.shownState === "gone"), by = decisive(store, lanes), best = by ? store.bestAmong(lanes, by, (k) => store.shown(k, by)) : -1;
-    put(line, name ? `sweep ${name}` : "no sweep");
+    put(line, name ? `${(store.duels || []).some(({ duel }) => duel === name) ? "duel" : "sweep"} ${name}` : "no sweep");
     attribute(line, "aria-expanded", !shut);
     put(head.querySelector(".tsnb-soft"), told + (best < 0 ? "" : `; best ${by} ${metric(by, store.shown(best, by))}: ${this.short[store.lanes[best].name]}`));
   }
