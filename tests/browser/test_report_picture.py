@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.browser.chromium import ARTIFACTS
 from tests.panel.streams import Stream, Trial, three_models
-from tests.reports.made import ended_badly
+from tests.reports.made import duelled, ended_badly
 from tsnb.planners.timeline import PlannedTrial, Timeline
 from tsnb.reports import Report
 
@@ -64,11 +64,20 @@ def planned() -> Report:
     return Report(readings, ended=True, plan=Timeline("plan", tuple(spans)))
 
 
+def duels(*names: str) -> Report:
+    """The verdict is a long bold headline, and arms have long names that begin alike."""
+    readings, told = duelled(*names, seeds=8)
+    return Report(readings, ended=True, duels=told)
+
+
 REPORTS: dict[str, Callable[[], Report]] = {
     "three": lambda: Report(list(three_models().run(130)), ended=True),
     "many": many,
     "planned": planned,
     "ended": lambda: Report(ended_badly(), ended=True),
+    "duel": lambda: duels("momentum-against-classify"),
+    "duels": lambda: duels("momentum-against-classify", "warm-up-against-none"),
+    "wide": lambda: duels("W" * 40, "MOMENTUM-AGAINST-NESTEROV"),
 }
 
 

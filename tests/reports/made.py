@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from tests.panel.streams import Stream, Trial, three_models
-from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
+from tsnb.duels.seeds import Block, Rules
+from tsnb.duels.verdict import judge
+from tsnb.telemetry.readings import ConsumerReading, EndReading, OutcomeReading, StreamReading
 
-__all__ = ["START_S", "consumer", "ended_badly", "reading"]
+__all__ = ["START_S", "consumer", "duelled", "ended_badly", "reading"]
 
 START_S = 1_790_000_000.0
 
@@ -45,6 +47,25 @@ def ended_badly() -> list[StreamReading]:
         left = tuple(c for c in last.consumers if c.name not in names[: k + 1])
         readings.append(replace(last, time_s=time_s, consumers=left, ends=(end,), host=None))
     return readings
+
+
+def duelled(*names: str, seeds: int = 4) -> tuple[list[StreamReading], list[dict[str, Any]]]:
+    """Return readings of a stream on which duels ran, all over now, and the duels as screens have them."""
+    trials = [
+        f"{name}-{k + 1}-{arm}" for name in names for k in range(seeds) for arm in ("incumbent", "candidate")
+    ]
+    readings = list(Stream([Trial(name, 0.02) for name in trials], "duels").run(20))
+    last = readings[-1]
+    ends = tuple(
+        EndReading(c.name, "done", last.time_s + 1, c.pid, "", {"accuracy": 0.76 + 0.005 * k})
+        for k, c in enumerate(last.consumers)
+    )
+    blocks = [Block(k, 10 + k, 0.76, 0.78 + 0.01 * k) for k in range(1, seeds + 1)]
+    told = [judge(blocks, Rules("accuracy", "max")).told(name, over=True) for name in names]
+    said = " ".join(f"Duel {duel['duel']}: {duel['said']}" for duel in told)
+    found = OutcomeReading(duels=said)
+    readings.append(replace(last, time_s=last.time_s + 1, consumers=(), ends=ends, outcome=found, host=None))
+    return readings, told
 
 
 def reading(after_s: float, *consumers: ConsumerReading, **more: Any) -> StreamReading:

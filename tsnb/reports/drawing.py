@@ -13,7 +13,7 @@ what each did over time: a strip a trial, marks above, min:s since the start bel
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -31,13 +31,12 @@ from tsnb.reports.plain import (
 )
 from tsnb.reports.story import Story
 from tsnb.reports.strips import COUNTED, Numbers, Strips
-from tsnb.reports.svg import COMPUTING, Picture, colours_of, shapes_of, text_width
+from tsnb.reports.svg import COMPUTING, Picture, colours_of, fitted, shapes_of, text_width, wrapped
 from tsnb.telemetry.lives.runs import next_step
 from tsnb.telemetry.lives.spent import PARTS, Spent, parts_of
 from tsnb.telemetry.shown.marks import Mark
 from tsnb.telemetry.shown.outcome import MARKS, best_of, metrics_of, outcome
 from tsnb.text.numbers import clock, count, metric, percent
-from tsnb.text.words import short
 
 __all__ = ["draw"]
 
@@ -62,15 +61,15 @@ COLUMNS = (
 SECOND = 71
 """Pixels that a second logged number takes."""
 
+INSET = 14
+"""Pixels between the edge of the card and its sentence."""
+
 ROW = 26
 STRIP = 26
 """Pixels of a trial's row, and of its strip of time."""
 
-END, END_CHARACTERS = 15, 140
-"""Pixels of the line that says how a trial ended, and as much of it as fits."""
-
-LINE_CHARACTERS = 122
-"""As much of the sentence as fits in a line."""
+END = 15
+"""Pixels of the line that says how a trial ended."""
 
 MARK_ORDER = (
     "restarted",
@@ -111,7 +110,7 @@ def draw(story: Story, strips: Strips | None, curves: Curves, *, fluid: bool = F
         y = _table(picture, story, colours, shapes, y)
         y = _key(picture, story, y)
         said = next_step(story.latest, story.compared) if story.over else ""
-        for number, spans in enumerate(_wrapped("", said) if said else ()):
+        for number, spans in enumerate(wrapped("", said, RIGHT - LEFT, 11)):
             y += 16 if number else 20
             picture.spans(LEFT, y, spans, "soft", size=11)
     y = draw_duels(picture, story.duels, (LEFT, RIGHT), y)
@@ -137,38 +136,25 @@ def _header(picture: Picture, story: Story, colours: dict[str, str]) -> float:
     state = "ended" if story.state == "gone" else f"{story.state} when this picture was made"
     # a ring: a picture is never live, and a page may keep it for good
     picture.ring(LEFT + 4.5, 21.5, 3.5, "bad-line" if story.failure else "soft-line", title=state)
-    name = short(story.name, 40)
-    picture.spans(LEFT + 16, 27, [(name, True)], size=15)
+    name = fitted(story.name, RIGHT - LEFT - 32 - text_width(when(story), 11), 15, bold=True)
+    picture.spans(LEFT + 16, 27, [(name, True)], size=15, title=story.name)
     picture.text(RIGHT, 27, when(story), "soft", size=11, at="end")
-    picture.text(LEFT, 48, subtitle(story), "soft")
-    lines, edge = list(_wrapped(story.lead, story.rest)), colours.get(story.pace, "held")
+    picture.text(LEFT, 48, fitted(subtitle(story), RIGHT - LEFT, 12), "soft")
+    room, edge = RIGHT - LEFT - 2 * INSET, colours.get(story.pace, "held")
+    lines = list(wrapped(story.lead, story.rest, room, 13))
     if story.kind in {"failed", "loader-bound"}:
         edge = "bad"
     lead, rest = outcome(story.latest, story.compared) if story.over else ("", "")
     if lead:
-        lines = [*_wrapped(lead, rest), *_wrapped("", f"{story.lead} {story.rest}")]
+        lines = [*wrapped(lead, rest, room, 13), *wrapped("", f"{story.lead} {story.rest}", room, 13)]
         best = best_of(story.latest, story.compared)
         edge = colours[best[0].name] if best is not None else edge
     height = 14 + 18 * len(lines)
     picture.rect(LEFT, 60, RIGHT - LEFT, height, "card", rx=5)
     picture.rect(LEFT, 60, 3, height, edge)
     for number, spans in enumerate(lines):
-        picture.spans(LEFT + 14, 79 + 18 * number, spans, size=13)
+        picture.spans(LEFT + INSET, 79 + 18 * number, spans, size=13)
     return 60.0 + height
-
-
-def _wrapped(lead: str, rest: str) -> Iterator[list[tuple[str, bool]]]:
-    """Give the sentence in lines of words, the lead bold."""
-    words = [(word, True) for word in lead.split()] + [(word, False) for word in rest.split()]
-    line: list[tuple[str, bool]] = []
-    length = 0
-    for word, bold in words:
-        if line and length + len(word) > LINE_CHARACTERS:
-            yield line
-            line, length = [], 0
-        line.append((word + " ", bold))
-        length += len(word) + 1
-    yield line
 
 
 def _table(
@@ -186,7 +172,7 @@ def _table(
         picture.text(
             RIGHT - moved * (len(logged) - 1 - number),
             y,
-            short(name, 10),
+            fitted(name, SECOND - 6, 11),
             "soft",
             size=11,
             at="end",
@@ -194,7 +180,7 @@ def _table(
         )
     y += 8
     scale = (BAR[1] - moved - BAR[0]) / max(1e-9, *(trial.total_s for trial in story.trials))
-    names = _fitted([trial.name for trial in story.trials], LEFT + 17)
+    names = _fitted([trial.name for trial in story.trials], LEFT + 17, best)
     for trial in story.trials:
         picture.line(LEFT, y, RIGHT, y)
         picture.text(LEFT + 17, y + 17, names[trial.name], title=trial.name, bold=trial.name in best)
@@ -207,18 +193,20 @@ def _table(
         _row(picture, trial, colours[trial.name], y, scale, logged, since)
         y += ROW
         if end := _end(trial):
-            picture.text(LEFT + 17, y + 6, short(end, END_CHARACTERS), "soft", size=11, title=end)
+            picture.text(LEFT + 17, y + 6, fitted(end, RIGHT - LEFT - 17, 11), "soft", size=11, title=end)
             y += END
     return y
 
 
-def _fitted(names: Sequence[str], x: float) -> dict[str, str]:
-    """Return by name what to write of it from some place on, so that it ends before the bars."""
+def _fitted(names: Sequence[str], x: float, bold: Collection[str] = ()) -> dict[str, str]:
+    """Return by name what to write of it from some place on, so that it ends before the bars; some are bold."""
     room, size = BAR[0] - GAP - x, 12
     found: dict[str, str] = {}
     for most in range(max(map(len, names), default=0), 0, -1):
         written = short_names(names, most)
-        found |= {n: w for n, w in written.items() if n not in found and text_width(w, size) <= room}
+        found |= {
+            n: w for n, w in written.items() if n not in found and text_width(w, size, bold=n in bold) <= room
+        }
     return found
 
 
@@ -356,6 +344,8 @@ def _placed(
         width = text_width(mark.text, 10.5) + 10
         at = "start" if x + width < right else "end"
         own = (x, x + width) if at == "start" else (x - width, x)
+        if own[0] < LEFT:
+            continue
         for row, its in enumerate(taken):
             if all(own[1] < other[0] or own[0] > other[1] for other in its):
                 its.append(own)

@@ -12,7 +12,8 @@ The colours are the panel's own, so that a trial looks the same everywhere.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 
 from tsnb.telemetry.lives.runs import trial_of
 from tsnb.telemetry.shown.words import COLOURS
@@ -28,9 +29,11 @@ __all__ = [
     "WAITING",
     "Picture",
     "colours_of",
+    "fitted",
     "marked",
     "shapes_of",
     "text_width",
+    "wrapped",
 ]
 
 WAITING = "#C79A3F"
@@ -115,9 +118,40 @@ _WIDTH_OF = {letter: width for width, letters in _WIDTHS for letter in letters}
 """What letters take of the font's size, at most, in the widest font of `FONT` (DejaVu Sans); others take all of it."""
 
 
-def text_width(text: str, size: float) -> float:
-    """Return how wide a text is at most, in pixels, in a font of a size that is not bold."""
-    return size * sum(_WIDTH_OF.get(letter, 1.0) for letter in text)
+_BOLD = 1.17
+"""How much wider letters are in bold, at most."""
+
+
+def text_width(text: str, size: float, *, bold: bool = False) -> float:
+    """Return how wide a text is at most, in pixels, in a font of a size."""
+    return (_BOLD if bold else 1.0) * size * sum(_WIDTH_OF.get(letter, 1.0) for letter in text)
+
+
+def fitted(text: str, room: float, size: float, *, bold: bool = False) -> str:
+    """Return a text, its end left out where it is wider than so many pixels."""
+    while len(text) > 1 and text_width(text, size, bold=bold) > room:
+        text = text[:-2] + "…"
+    return text
+
+
+def wrapped(lead: str, rest: str, room: float, size: float) -> Iterator[list[tuple[str, bool]]]:
+    """Give a sentence in lines that are no wider than so many pixels, as `Picture.spans` takes them; the lead is bold.
+
+    A number stays with its percent sign. A word that is wider than a line loses its end.
+    """
+    line: list[tuple[str, bool]] = []
+    left = room
+    for part, bold in ((lead, True), (rest, False)):
+        for whole in re.split(r"\s+(?!%)", part.strip()) if part.strip() else ():
+            word = fitted(whole, room, size, bold=bold)
+            wide = text_width(word, size, bold=bold)
+            if line and wide > left:
+                yield line
+                line, left = [], room
+            line.append((word + " ", bold))
+            left -= wide + text_width(" ", size, bold=bold)
+    if line:
+        yield line
 
 
 LIGHT = {

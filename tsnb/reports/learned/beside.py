@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tsnb.reports.svg import Picture
+from tsnb.reports.svg import Picture, fitted
 from tsnb.telemetry.lives.runs import trial_of
 from tsnb.telemetry.lives.spent import Spent
 from tsnb.telemetry.shown.outcome import MARKS
 from tsnb.text.numbers import clock, metric
-from tsnb.text.words import short
 
 __all__ = ["Beside", "beside_lines", "draw_beside", "told_beside"]
 
@@ -22,7 +21,9 @@ ROW, WORDS = 26, 15
 STATE, RAN, NUMBERS = 166, 400, 420
 """Where the columns are, pixels; that of times has its right edge there."""
 
-NAME_CHARACTERS, NUMBERS_CHARACTERS, ERROR_CHARACTERS = 22, 72, 140
+GAP = 6
+"""Pixels between two columns at least."""
+
 MOST_NUMBERS = 4
 
 
@@ -114,13 +115,13 @@ def draw_beside(picture: Picture, rows: Sequence[Beside], span: tuple[float, flo
     y += 8
     for one in rows:
         picture.line(left, y, right, y)
-        picture.text(left, y + 17, short(one.name, NAME_CHARACTERS), title=one.name)
+        picture.text(left, y + 17, fitted(one.name, STATE - left - GAP, 12), title=one.name)
         picture.text(STATE, y + 17, f"{MARKS.get(one.state, '')} {one.state}".strip())
         picture.text(RAN, y + 17, one.when, at="end")
-        picture.text(NUMBERS, y + 17, short(one.numbers, NUMBERS_CHARACTERS), title=one.numbers)
+        picture.text(NUMBERS, y + 17, fitted(one.numbers, right - NUMBERS, 12), title=one.numbers)
         y += ROW
         if one.error:
             words = f"{one.state}: {one.error}"
-            picture.text(left, y + 6, short(words, ERROR_CHARACTERS), "soft", size=11, title=words)
+            picture.text(left, y + 6, fitted(words, right - left, 11), "soft", size=11, title=words)
             y += WORDS
     return y

@@ -15,7 +15,7 @@ from tsnb.records.scores import known_direction
 from tsnb.reports.learned.ticks import is_share, texts_of, ticks
 from tsnb.reports.logged import thinned
 from tsnb.reports.ranges import DrawnLine, calm_extent, gave_up, in_range, padded
-from tsnb.reports.svg import Picture, text_width
+from tsnb.reports.svg import Picture, fitted, text_width
 from tsnb.telemetry.lives.spent import Spent
 from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
 from tsnb.telemetry.shown import curves as shown
@@ -161,15 +161,17 @@ def draw_curves(
     width, between = (span[1] - span[0] - 24 * (len(drawn) - 1)) / len(drawn), 24
     for number, name in enumerate(drawn):
         left = span[0] + number * (width + between)
-        picture.spans(left, y + 24, [(name, True)], size=13)
+        heading = fitted(name, width * 0.6, 13, bold=True)
+        picture.spans(left, y + 24, [(heading, True)], size=13, title=name)
         found = {trial.name: curves[name][trial.name] for trial in trials if trial.name in curves[name]}
         its = {trial: finite(curve) for trial, curve in found.items() if finite(curve).points}
         states = {trial.name: trial.state for trial in trials}
         ys, outside = _heights(name, {trial: found[trial] for trial in its}, states)
         beyond = f"{len(outside)} trials" if len(outside) > NAMED else ", ".join(outside)
-        beside, room = left + 8 + text_width(name, 14.5), width - 8 - text_width(name, 14.5)
-        said = _fitted(f"by batch; out of range: {beyond}" if outside else "by batch", room)
-        picture.text(beside, y + 24, said, "soft", size=11, title=beyond)
+        beside = 8 + text_width(heading, 13, bold=True)
+        said = f"by batch; out of range: {beyond}" if outside else "by batch"
+        said = fitted(said, width - beside, 11)
+        picture.text(left + beside, y + 24, said, "soft", size=11, title=beyond)
         _chart(
             picture, name, its, colours, shapes, marks, ((left, left + width, y + 36, y + 36 + HEIGHT), ys)
         )
@@ -253,14 +255,7 @@ def _names(
         else:
             picture.shape(shapes[trial], x, own, 8, colours[trial])
         picture.shape(shapes[trial], chart.right + 12, y - beyond, 9, colours[trial])
-        picture.text(chart.right + 20, y - beyond + 4, _fitted(trial, 108), size=11, title=trial)
-
-
-def _fitted(text: str, room: float) -> str:
-    """Return a text, its end left out where it is wider than so many pixels."""
-    while len(text) > 4 and text_width(text, 11) > room:
-        text = text[:-2] + "…"
-    return text
+        picture.text(chart.right + 20, y - beyond + 4, fitted(trial, 108, 11), size=11, title=trial)
 
 
 def _mark(picture: Picture, mark: str, x: float, y: float, colour: str) -> None:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from tsnb.reports.svg import Picture
-from tsnb.text.words import short
+from tsnb.reports.svg import Picture, fitted, text_width, wrapped
 
 __all__ = ["Duelled", "draw_bars", "draw_duels", "duel_lines", "duels_of", "sources"]
 
@@ -29,8 +28,8 @@ BAR = 14
 """Pixels of a bar, at most."""
 FEWEST = 16
 """Seeds that have room at least."""
-LETTERS, WIDEST = 126, 160
-"""Letters of a line in the picture, and in the text."""
+WIDEST = 160
+"""Letters of a line in the text."""
 GOOD, BAD = "#2E7D6B", "waiting"
 
 
@@ -76,14 +75,15 @@ def draw_duels(picture: Picture, duels: Sequence[Duelled], span: tuple[float, fl
         span: Left and right edge.
         y: Below what is drawn already.
     """
-    left, _ = span
+    left, room = span[0], span[1] - span[0]
     for duel in duels:
         y += 34
-        name = short(f"Duel {duel['duel']}", 60)
-        picture.spans(left, y, [(name, True), (f"  {duel['state']}", False)], size=13)
-        for line in (line for sentence in _sentences(duel) for line in wrap(sentence, LETTERS)):
+        name, state = f"Duel {duel['duel']}", f"  {duel['state']}"
+        name = fitted(name, room - text_width(state, 13), 13, bold=True)
+        picture.spans(left, y, [(name, True), (state, False)], size=13)
+        for spans in (line for said in _sentences(duel) for line in wrapped("", said, room, 11)):
             y += 16
-            picture.text(left, y, line, "soft", size=11)
+            picture.spans(left, y, spans, "soft", size=11)
         if duel["blocks"]:
             y = draw_bars(picture, duel, span, y + 12)
     return y
