@@ -164,7 +164,7 @@ def taken(end: EndReading) -> dict[str, Any]:
 def life_of(end: EndReading) -> Life:
     """Return the attachment of a trial that nobody saw while it was there, as far as its end tells of it."""
     nothing = never_attached(end)
-    attached_s = max(end.attached_s, end.computing_s + end.waiting_s + end.held_s)
+    attached_s = end.attached_s or end.computing_s + end.waiting_s + end.held_s
     last = replace(nothing, batches=end.batches, **taken(end) | {"attached_s": attached_s})
     return Life(end.name, end.time_s - attached_s, nothing, end.time_s, last)
 
