@@ -368,6 +368,7 @@ def _cloned(plan: TrialPlan, outlet: Outlet, wish: CloneWish) -> Trial:
             f"clone(name={_numbered(plan.name)!r})"
         )
     hub, parent = the_hub(), wish.parent
+    assert isinstance(parent, OwnLife)  # others are refused before (`Trial.clone`)
     if wish.at is not None:
         return _from_state(plan, outlet, wish, parent.kept_start(wish.at, wish.changes))
     branch = hub.call(parent.branch(plan.name, dict(wish.changes)))

@@ -322,11 +322,23 @@ class OwnLife(TrialLife):
         samples = max((change.samples for change in self.changes), default=-1)
         return [*self.changes, *(change for change in self._to_come if change.samples > samples)]
 
-    async def branch(self, name: str, changes: dict[str, Any]) -> Branch | KeptStart:
-        """Have its kernel cloned at its next batch, or its state written there."""
+    def _ran(self, so: str = "") -> Attempt:
         if self._attempt is None:
-            raise TsnbError("it has never run")
-        return await self._attempt.branches.branch(self._attempt.child, name, changes)
+            raise TsnbError(f"it has never run{so}")
+        return self._attempt
+
+    async def branch(self, name: str, changes: dict[str, Any]) -> Branch | KeptStart:
+        """Have its kernel cloned at its next batch, or its state written there where it cannot be forked.
+
+        Args:
+            name: The clone's name.
+            changes: New values of its live values.
+
+        Raises:
+            TsnbError: It cannot be cloned; says why. Others as `Branches.branch`.
+        """
+        attempt = self._ran()
+        return await attempt.branches.branch(attempt.child, name, changes)
 
     def instead_of_cloning(self) -> str:
         """Return which checkpoints a clone can begin with, or how to have some, and what to do without."""
@@ -346,7 +358,16 @@ class OwnLife(TrialLife):
         )
 
     def kept_start(self, epoch: int, changes: Mapping[str, Any]) -> KeptStart:
-        """Return the state from an epoch's start."""
+        """Return the state that it has kept from an epoch's start, for a clone. From any thread.
+
+        Args:
+            epoch: As its loop counts, from 0.
+            changes: New values of its live values, of which the names are looked at.
+
+        Raises:
+            NoSuchLiveValue: It reads none of that name.
+            TsnbError: It has kept no such state; names those that it has.
+        """
         where = f"tsnb.trials[{self.name!r}]"
         for word in changes:
             if word not in self.live:
@@ -404,18 +425,12 @@ class OwnLife(TrialLife):
 
     async def set(self, changes: dict[str, Any]) -> dict[str, Any]:
         """Have live values changed."""
-        if self._attempt is None:
-            raise TsnbError("it has never run")
-        return await self._attempt.set(changes)
+        return await self._ran().set(changes)
 
     async def release_memory(self, *, wanted: bool = True) -> dict[str, Any]:
         """Have its GPU memory given back when it is paused."""
-        if self._attempt is None:
-            raise TsnbError("it has never run")
-        return await self._attempt.release_memory(wanted=wanted)
+        return await self._ran().release_memory(wanted=wanted)
 
     async def deliver(self, variables: Sequence[str], before: Sequence[str]) -> Delivery:
         """Have some of its variables sent."""
-        if self._attempt is None:
-            raise TsnbError("it has never run, so it has no variables")
-        return await self._attempt.deliver(variables, before)
+        return await self._ran(", so it has no variables").deliver(variables, before)

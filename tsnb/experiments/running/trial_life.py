@@ -38,7 +38,6 @@ from tsnb.experiments.news import (
 )
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.running.attempt import Delivery
-from tsnb.experiments.running.branches import Branch, KeptStart
 from tsnb.experiments.running.states import Outcome, TrialStates
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.output.outlets import Outlet
@@ -214,20 +213,6 @@ class TrialLife(ABC):
             TsnbError: There is no process to ask.
         """
 
-    async def branch(self, name: str, changes: dict[str, Any]) -> Branch | KeptStart:
-        """Have its kernel cloned at its next batch, or its state written there where it cannot be forked.
-
-        Args:
-            name: The clone's name.
-            changes: New values of its live values.
-
-        Raises:
-            TsnbError: It cannot be cloned; says why. Others as `Branches.branch`.
-        """
-        raise TsnbError(
-            f"Trial {self.name!r} was started by another notebook. Clone it there, while that notebook runs"
-        )
-
     async def release_memory(self, *, wanted: bool = True) -> dict[str, Any]:
         """Have the GPU memory of what it keeps given back when it is paused; return the kernel's reply.
 
@@ -238,19 +223,6 @@ class TrialLife(ABC):
             TsnbError: There is no process of this notebook's to ask.
         """
         raise TsnbError(f"Trial {self.name!r} was started by another notebook. Release its memory there")
-
-    def kept_start(self, epoch: int, changes: Mapping[str, Any]) -> KeptStart:
-        """Return the state that it has kept from an epoch's start, for a clone. From any thread.
-
-        Args:
-            epoch: As its loop counts, from 0.
-            changes: New values of its live values, of which the names are looked at.
-
-        Raises:
-            NoSuchLiveValue: It reads none of that name.
-            TsnbError: It has kept no such state; names those that it has.
-        """
-        raise TsnbError(f"Trial {self.name!r} was started by another notebook. Clone it there")
 
     @abstractmethod
     async def deliver(self, variables: Sequence[str], before: Sequence[str]) -> Delivery:
