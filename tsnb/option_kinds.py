@@ -11,8 +11,12 @@ from typing import Any
 from tsnb.text.words import bytes_of
 
 __all__ = [
+    "COUNT",
+    "EPOCH",
+    "EPOCH_COUNT",
     "FLAG",
     "SIZE",
+    "TWO_OR_MORE",
     "Kind",
     "in_its_words",
     "is_number",
@@ -115,6 +119,12 @@ def whole(wanted: str, least: int, *, most: int | None = None, metavar: str = "N
         return is_whole(value) and value >= least and (most is None or value <= most)
 
     return Kind(wanted, int, fits, metavar, int)
+
+
+COUNT = whole("a whole number, 1 or more", 1)
+TWO_OR_MORE = whole("a whole number, 2 or more", 2)
+EPOCH = whole("an epoch: they count from 1, as in the panel", 1)
+EPOCH_COUNT = whole("a whole number of epochs, 1 or more", 1)
 
 
 def share(wanted: str, metavar: str = "2%") -> Kind:

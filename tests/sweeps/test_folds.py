@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tsnb
-from tsnb.sweeps.folds import Score, scores_of
+from tsnb.sweeps.folds import Score, folds_of, scores_of
 
 LIMIT_S = 90
 
@@ -86,6 +87,12 @@ def test_what_cannot_be_meant_starts_nothing(options: Any, why: str) -> None:
     """Before a trial is planned."""
     with pytest.raises(ValueError, match=why):
         tsnb.sweep(made(TRAIN), **options)
+
+
+def test_a_number_of_numpy_is_a_number_of_folds() -> None:
+    """A notebook that computes it has one; it travels to trials as Python's own."""
+    assert folds_of(np.int64(2), None) == [(0, 2, 0), (1, 2, 0)]  # type: ignore[arg-type]
+    assert {type(number) for fold in folds_of(np.int64(2), None) for number in fold} == {int}  # type: ignore[arg-type]
 
 
 def test_a_function_without_fold_is_told(numbers: Any) -> None:

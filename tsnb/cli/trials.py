@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from tsnb.cli.arguments import aside, code_at, named, numbers
 from tsnb.duels.grammar import add_duel, asked
 from tsnb.errors import TsnbError
-from tsnb.option_kinds import read_devices, whole
+from tsnb.option_kinds import COUNT, TWO_OR_MORE, read_devices
 from tsnb.options import read_change
 from tsnb.steering import FORKS_S, LOOK_S, answer, run_sweep
 from tsnb.sweeps.space_grammar import add_sweep, read_rule
@@ -78,7 +78,7 @@ def add_duel_command(commands: Any) -> None:
     add_duel(compared)
     compared.add_argument(
         "--at-once",
-        type=whole("a whole number, 2 or more", 2).typed,
+        type=TWO_OR_MORE.typed,
         metavar="N",
         help="number of trials that run at once (default: two per core)",
     )
@@ -88,7 +88,7 @@ def add_duel_command(commands: Any) -> None:
     )
     compared.add_argument(
         "--threads",
-        type=whole("a whole number, 1 or more", 1).typed,
+        type=COUNT.typed,
         metavar="N",
         help="torch threads per trial (default: 1)",
     )
@@ -135,9 +135,8 @@ def add_logs(commands: Any) -> None:
     """Add `tsnb logs`."""
     told = commands.add_parser("logs", help="print the end of a trial's output")
     told.add_argument("name", metavar="NAME", help="trial")
-    number = whole("a whole number, 1 or more", 1)
     told.add_argument(
-        "--run", type=number.typed, dest="number", metavar="N", help="number of the run (default: the last)"
+        "--run", type=COUNT.typed, dest="number", metavar="N", help="number of the run (default: the last)"
     )
     told.add_argument("--json", action="store_true", help="print the answer as JSON")
     told.set_defaults(run=_logs)

@@ -21,7 +21,7 @@ from tsnb.config import check_name
 from tsnb.device_sharing.mps import with_mps
 from tsnb.experiments.memory_queue import too_large
 from tsnb.machine.placement import ANY_GPU, inside_name, place
-from tsnb.option_kinds import FLAG, SIZE, Kind, read_devices, whole
+from tsnb.option_kinds import COUNT, FLAG, SIZE, Kind, read_devices, whole
 from tsnb.options import ENGINE, RESTART, RESTARTS, check_options, option, read_setting, runs_here
 from tsnb.records.trackers import check_bridges
 from tsnb.records.writes import own_number
@@ -62,7 +62,6 @@ def read_words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-_COUNT = whole("a whole number, 1 or more", 1)
 _PERCENT = whole("a share in percent, 1 to 100", 1, most=100, metavar="P")
 _NEEDS = replace(
     SIZE,
@@ -72,9 +71,9 @@ _NEEDS = replace(
     plain=lambda value: 0 if _is_nothing(value) else SIZE.plain(value),
 )
 _THREADS = replace(
-    _COUNT,
+    COUNT,
     read=lambda text: tuple(map(int, text.split(","))) if "," in text else int(text),
-    fits=lambda value: all(map(_COUNT.fits, value)) if isinstance(value, tuple) else _COUNT.fits(value),
+    fits=lambda value: all(map(COUNT.fits, value)) if isinstance(value, tuple) else COUNT.fits(value),
     plain=lambda value: tuple(map(int, value)) if isinstance(value, tuple) else int(value),
 )
 """Several numbers are for a planned sweep, which chooses one for each trial."""
@@ -90,9 +89,7 @@ class TrialOptions:
     """How a trial is run, whatever its code."""
 
     stream: str | None = option(None, _text("P"), "stream that tsnb.attach() reads (default: the only one)")
-    batch_size: int | None = option(
-        None, _COUNT, "samples per batch of tsnb.attach() (default: the loader's)"
-    )
+    batch_size: int | None = option(None, COUNT, "samples per batch of tsnb.attach() (default: the loader's)")
     device: str | None = option(
         None,
         _DEVICE,

@@ -48,6 +48,7 @@ from tsnb.kernels.output.transcript import PrintedPart
 from tsnb.kernels.output.waiting_line import wait_and_tell
 from tsnb.lazy import Hinting
 from tsnb.native.endings import Bound
+from tsnb.option_kinds import EPOCH, EPOCH_COUNT
 from tsnb.records.writes import LiveChange, Parent, own_number
 from tsnb.telemetry.forecast.eta import NO_ETA, Eta
 from tsnb.text.masks import is_masked
@@ -403,15 +404,11 @@ class Trial(Bound, Hinting):
                 takes batches of no stream, memory is short, or there is no state of that epoch.
             TimeoutError: If it has not requested a batch for a minute.
         """
-        if at is not None and (isinstance(at, bool) or not isinstance(at, int) or at < 1):
-            raise ValueError(
-                f"clone(at={at!r}) is invalid. Pass an epoch: they count from 1, as in the panel."
-            )
+        start = None if at is None else EPOCH.checked("at", at) - 1
         why = self._why_not_cloned_here if at is not None else self.why_not_cloned
         if why:
             raise TsnbError(f"Trial {self.name!r} {why}")
         plan = self.life.plan
-        start = None if at is None else at - 1
         wish = CloneWish(
             self.life, name, {word: own_number(value) for word, value in changes.items()}, at=start
         )
@@ -636,11 +633,7 @@ class Trial(Bound, Hinting):
             TsnbError: If it has not ended or has failed, has no checkpoint, does not use `tsnb.epochs`, or its
                 stream is not served any more.
         """
-        if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
-            raise ValueError(
-                f"extend(epochs={epochs!r}) is invalid. Pass a whole number of epochs, 1 or more."
-            )
-        self._call(self.life.extend(epochs))
+        self._call(self.life.extend(EPOCH_COUNT.checked("epochs", epochs)))
         self.failure_seen = False
         return self
 

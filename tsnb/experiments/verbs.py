@@ -15,7 +15,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tsnb.option_kinds import in_its_words, whole
+from tsnb.option_kinds import EPOCH, EPOCH_COUNT, in_its_words
 from tsnb.options import COMMAND, read_change
 
 if TYPE_CHECKING:
@@ -61,9 +61,6 @@ def _changes(text: str, **more: Any) -> Argument:
     return Argument("changes", f"{text}, for example lr=0.03", {"metavar": "NAME=VALUE"}, **more)
 
 
-_AT = whole("the number of an epoch, 1 or more", 1).typed
-_EPOCHS = whole("a whole number of epochs, 1 or more", 1).typed
-
 VERBS = {
     "pause": Verb(
         lambda trial, given: trial.pause(release=bool(given.get("release"))),
@@ -103,7 +100,7 @@ VERBS = {
             Argument(
                 "--at",
                 "start from the checkpoint at the start of this epoch, from 1; also works for an ended trial",
-                {"type": _AT, "metavar": "EPOCH"},
+                {"type": EPOCH.typed, "metavar": "EPOCH"},
             ),
         ),
         there="Clone it there",
@@ -114,7 +111,12 @@ VERBS = {
         "Continue a finished trial for more epochs.",
         "continue a finished trial for more epochs",
         arguments=(
-            Argument("--epochs", "number of epochs to add", {"type": _EPOCHS, "metavar": "N"}, needed=True),
+            Argument(
+                "--epochs",
+                "number of epochs to add",
+                {"type": EPOCH_COUNT.typed, "metavar": "N"},
+                needed=True,
+            ),
         ),
         there="Extend it there",
         by_door=True,

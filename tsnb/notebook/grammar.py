@@ -15,7 +15,7 @@ from tsnb.duels.grammar import add_duel
 from tsnb.experiments.plan import TrialOptions, read_words
 from tsnb.experiments.verbs import VERBS, add_arguments
 from tsnb.growing.selection import add_rounds
-from tsnb.option_kinds import in_its_words, whole
+from tsnb.option_kinds import COUNT, in_its_words
 from tsnb.options import (
     NOTEBOOK,
     StreamOptions,
@@ -92,9 +92,6 @@ def options_of(parser: argparse.ArgumentParser) -> list[str]:
     return [
         option for action in parser._actions for option in action.option_strings if option.startswith("--")
     ]
-
-
-_COUNT = whole("a whole number, 1 or more", 1).typed
 
 
 def _balance() -> Parser:
@@ -267,7 +264,7 @@ def _add_cell(parser: Parser) -> None:
 
 def _logs() -> Parser:
     parser = _named("%trials logs", "Show what a trial printed.", optional=False)
-    parser.add_argument("--run", type=_COUNT, metavar="N", help="number of the run (default: the last)")
+    parser.add_argument("--run", type=COUNT.typed, metavar="N", help="number of the run (default: the last)")
     return parser
 
 

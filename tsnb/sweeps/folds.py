@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tsnb.experiments.trial import Trial
+from tsnb.option_kinds import TWO_OR_MORE, is_whole
 
 __all__ = ["Score", "folds_of", "score_in", "scores_of", "scores_table"]
 
@@ -82,10 +83,8 @@ def folds_of(folds: int, seed: int | None) -> list[tuple[int, int, int]]:
     Raises:
         ValueError: Fewer than 2 folds, or a seed that is not a whole number.
     """
+    folds = TWO_OR_MORE.checked("folds", folds)
     split = 0 if seed is None else seed
-    for option, value, least in (("folds", folds, 2), ("seed", split, None)):
-        if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
-            raise ValueError(
-                f"{option}={value!r} is invalid. Pass a whole number{'' if least is None else f', {least} or more'}."
-            )
+    if not is_whole(split):
+        raise ValueError(f"seed={seed!r} is invalid. Pass a whole number.")
     return [(k, folds, split) for k in range(folds)]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tsnb.conducting.rule import Cut
+from tsnb.option_kinds import COUNT
 from tsnb.records.scores import direction_of, rank
 from tsnb.sweeps.pruning.rungs import Rungs
 from tsnb.sweeps.spaces import LogUniform, RandInt, Uniform
@@ -92,8 +93,7 @@ def population(
         ValueError: If a number is out of range, or `mode` is another word.
         UnknownDirection: If tsnb cannot tell whether a high or a low value of the metric is good.
     """
-    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-        raise ValueError(f"every={every!r} is invalid. Pass a whole number, 1 or more.")
+    every = COUNT.checked("every", every)
     if not 0 < share <= 0.5:
         raise ValueError(
             f"share={share!r} is invalid. Pass a number above 0 and at most 0.5, because the other trials "

@@ -31,6 +31,7 @@ from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.kernels.processes.forking import await_server
+from tsnb.option_kinds import TWO_OR_MORE
 from tsnb.sweeps.generations import explored
 from tsnb.sweeps.settled import Settled
 from tsnb.sweeps.sweep import Sweep
@@ -151,8 +152,7 @@ def require_breedable(space: Mapping[str, Any], n: int, options: Mapping[str, An
     Raises:
         ValueError: There are fewer than two trials, no values that change, or trials that cannot be cloned.
     """
-    if isinstance(n, bool) or not isinstance(n, int) or n < 2:
-        raise ValueError(f"n={n!r} is invalid. Pass a whole number, 2 or more.")
+    TWO_OR_MORE.checked("n", n)
     _require_clonable(options)
     if not space:
         raise ValueError(

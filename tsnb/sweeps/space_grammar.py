@@ -14,7 +14,7 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tsnb.option_kinds import in_its_words, share, whole
+from tsnb.option_kinds import COUNT, in_its_words, share
 from tsnb.sweeps import spaces
 from tsnb.sweeps.spaces import Distribution
 from tsnb.text.masks import Masked
@@ -24,7 +24,6 @@ __all__ = ["TypedRule", "add_sweep", "filled", "read_grid", "read_rule", "read_s
 DISTRIBUTIONS = {"uniform": spaces.uniform, "loguniform": spaces.loguniform, "randint": spaces.randint}
 
 
-_COUNT = whole("a whole number, 1 or more", 1).typed
 _SHARE = share("a share, 0 to 1 (2% or 0.02)").typed
 
 RULES = {
@@ -60,16 +59,16 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             flag, type=in_its_words(read), action="append", default=[], metavar=metavar, help=told
         )
-    parser.add_argument("--n", type=_COUNT, metavar="N", help="number of random draws")
+    parser.add_argument("--n", type=COUNT.typed, metavar="N", help="number of random draws")
     parser.add_argument(
         "--at-once",
-        type=_COUNT,
+        type=COUNT.typed,
         metavar="N",
         help="number of trials that run at once (default: two per core)",
     )
     parser.add_argument(
         "--rotate",
-        type=_COUNT,
+        type=COUNT.typed,
         metavar="BATCHES",
         help="start all trials and train them in turns of BATCHES batches",
     )
@@ -90,7 +89,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--every",
-        type=_COUNT,
+        type=COUNT.typed,
         metavar="STEPS",
         help="steps to the first comparison (halving), or per generation (population)",
     )

@@ -45,6 +45,7 @@ from tsnb.sweeps.sweep import Sweep, enter
 
 __all__ = ["rule_of", "sweep", "swept"]
 
+ROTATE = whole("the batches per turn, a whole number, 1 or more", 1)
 AT_ONCE = whole("how many trials run at once, 1 or more", 1)
 
 
@@ -336,10 +337,7 @@ def _on_their_devices(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]]) 
 def _check_turns(
     rotate: int, plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], wish: PlanWish | None
 ) -> None:
-    if isinstance(rotate, bool) or not isinstance(rotate, int) or rotate < 1:
-        raise ValueError(
-            f"rotate={rotate!r} is invalid. Pass the batches per turn, a whole number, 1 or more."
-        )
+    ROTATE.checked("rotate", rotate)
     if wish is not None:
         raise ValueError(
             "rotate= excludes plan= and deadline=, because trials that take turns have no order to plan. "

@@ -31,6 +31,7 @@ from tsnb.config import way_out
 from tsnb.errors import JoinRefused, TsnbError
 from tsnb.experiments.in_kernel import states
 from tsnb.experiments.in_kernel.states import Restored
+from tsnb.option_kinds import EPOCH_COUNT
 from tsnb.records.kept import EPOCHS, KeptFiles
 from tsnb.stream.this_process import this_process
 
@@ -142,8 +143,7 @@ class StateKeeper:
     def keep(self, objects: Mapping[str, Any], every_s: float, history: int = EPOCHS) -> Restored | None:
         """Take in objects; in a trial that goes on, put back into them what was kept."""
         states.check_objects(objects, every_s)
-        if isinstance(history, bool) or not isinstance(history, int) or history < 1:
-            raise ValueError(f"history={history!r} is invalid. Pass a whole number of epochs, 1 or more.")
+        history = EPOCH_COUNT.checked("history", history)
         if self.trial is None:
             if self.nowhere:
                 _log.warning("tsnb.checkpoint writes nothing here: %s", self.nowhere)
