@@ -14,7 +14,7 @@ from tsnb.planners import queueing
 from tsnb.planners.fluid import Job
 from tsnb.planners.scheduling import Schedule
 from tsnb.planners.strategies import Strategy
-from tsnb.planning.conducting import conduct
+from tsnb.planning.conducting import Started, conduct
 from tsnb.planning.ways import APART, LISTED, Foretold
 from tsnb.planning.wishes import wanted
 
@@ -49,7 +49,7 @@ def ran(way: str, epochs: dict[str, int], at_once: int) -> dict[str, list[int]]:
     found = Foretold(way, planned, 0.1, tuple(epochs), at_once, strategies=dict.fromkeys(epochs, Strategy(1)))
     jobs = {name: Job(name, 160.0 * each, 0.1, 0.0, start_s=2.0) for name, each in epochs.items()}
     loader = DataLoader(TensorDataset(torch.arange(160.0)), batch_size=4)
-    done = conduct(found, several, loader, "listed", jobs, 1e18)
+    done = conduct(found, several, loader, "listed", jobs, 1e18, Started())
     for trial in done.values():
         assert "note:" not in trial.logs(), trial.logs()
     return {name: trial.result() for name, trial in done.items()}

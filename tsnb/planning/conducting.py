@@ -7,7 +7,7 @@ The next ones are started a moment early there (`queueing`), so that they miss n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def conduct(
     name: str,
     jobs: Mapping[str, Job],
     memory_bytes: float,
-    started: Callable[[Trial, str], None] = lambda *_: None,
+    ran: Started,
 ) -> dict[str, Trial]:
     """Run trials in one way; return when all have ended.
 
@@ -52,7 +52,7 @@ def conduct(
         name: Of the stream.
         jobs: What each needs, by name: memory, its own and its GPU's.
         memory_bytes: For all that run at once.
-        started: Is told each trial that has been started, and its stream.
+        ran: Takes in each trial that has been started, and its stream.
 
     Raises:
         Exception: As `serve` and `run` raise; all trials are stopped then.
@@ -61,8 +61,8 @@ def conduct(
         if way.way not in PRIVATE:
             streams.enter_context(serve(loader, name=name))
             watch(name)  # by which the stream, and whoever looks at it, hears of the plan
-        source = _WaySource(way, {each.name: each for each in wanted}, loader, name, streams, started)
-        places = source.places = _WayPlaces(way, jobs, memory_bytes, name, source.trials)
+        places = _WayPlaces(way, jobs, memory_bytes, name, ran.trials)
+        source = _WaySource(way, {each.name: each for each in wanted}, loader, name, streams, ran, places)
         conductor = Conductor(source, places)
         planners.append(source.says)
         try:
@@ -199,13 +199,12 @@ class _WaySource(TrialSource):
         loader: Any,
         stream: str,
         streams: ExitStack,
-        started: Callable[[Trial, str], None],
+        ran: Started,
+        places: Places,
     ) -> None:
-        self.trials: dict[str, Trial] = {}
-        self.places = Places(0)
         self.meets = way.way not in PRIVATE
         self._way, self._wanted, self._loader, self._stream = way, wanted, loader, stream
-        self._streams, self._started = streams, started
+        self._streams, self._ran, self._places = streams, ran, places
         self._own: dict[str, Producer] = {}
         self._began_at_s = time.time()
 
@@ -217,15 +216,15 @@ class _WaySource(TrialSource):
             self._own[name] = self._streams.enter_context(serve(self._loader, name=stream))
             watch(stream)
         plan = self._wanted[name].planned(name, stream, self._way.threads[name], gate)
-        trial = self.trials[name] = launch(plan, outlet_here(name))
-        self._started(trial, stream)
+        trial = launch(plan, outlet_here(name))
+        self._ran.started(trial, stream)
         return trial
 
     def ended(self, trial: Trial) -> None:
         """Let go of its loader, and of its memory where others wait."""
         if trial.name in self._own:
             self._own.pop(trial.name).stop()
-        if self.places.waiting:  # what it returned is kept here, and its process ends
+        if self._places.waiting:  # what it returned is kept here, and its process ends
             the_hub().call(trial.life.release())
 
     def say(self, line: str) -> None:
@@ -240,10 +239,10 @@ class _WaySource(TrialSource):
         ends_s, starts_s = self._way.schedule.ends_s, self._way.schedule.starts_s
         running = [
             (trial, trial.started_s + ends_s[name] - starts_s[name])
-            for name, trial in [*self.trials.items()]
+            for name, trial in [*self._ran.trials.items()]
             if trial.options.get("stream") == stream and trial.state not in ENDED
         ]
-        waiting = self.places.waiting if self.meets and stream == self._stream else ()
+        waiting = self._places.waiting if self.meets and stream == self._stream else ()
         if not running and not waiting:
             return None
         last_s = self._began_at_s + max((ends_s[name] for name in waiting), default=0.0)

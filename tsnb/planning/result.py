@@ -225,7 +225,7 @@ class Plan:
             name,
             {name: job for name, job in self.jobs.items() if name in fit},
             self.memory_bytes,
-            started=self._ran.started,
+            self._ran,
         )
 
     def __repr__(self) -> str:
