@@ -17,7 +17,8 @@ def test_rows_come_back_as_they_were_logged() -> None:
         LoggedRow(7, 0, 0, 0, 2.0, {}),
         LoggedRow(8, 1, 2, 3, 4.0, {"accuracy": -0.0}),
     ]
-    metrics = LoggedNumbers(rows[:2])
+    metrics = LoggedNumbers()
+    metrics.add(rows[:2])
     metrics.add(rows[2:])
     assert metrics.rows == rows
     assert [type(part) for part in metrics.rows[1][:5]] == [int, int, int, int, float]

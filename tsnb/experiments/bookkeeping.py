@@ -31,14 +31,13 @@ class LoggedNumbers(Mapping[str, float]):
     a tenth of the memory of objects: a notebook keeps the numbers of every trial until it ends.
     """
 
-    def __init__(self, rows: Sequence[LoggedRow] = ()) -> None:
+    def __init__(self) -> None:
         self._places = array("d")
         self._values = array("d")
         self._kinds = array("L")
         self._names: list[tuple[str, ...]] = []
         self._kind_of: dict[tuple[str, ...], int] = {}
         self._last: dict[str, float] = {}
-        self.add(rows)
 
     def add(self, rows: Sequence[LoggedRow]) -> None:
         """Take rows, in the order in which they were logged."""

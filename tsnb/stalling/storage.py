@@ -27,6 +27,8 @@ from dataclasses import dataclass, replace
 
 __all__ = ["Hits", "Storage", "busy_of", "hits", "loading_s", "preparing_s"]
 
+PREFETCH = 2
+"""Batches that a worker may be ahead."""
 SAMPLES = 1500
 """Played through: luck moves the result by less than 2 %."""
 MET = 0.1
@@ -99,7 +101,6 @@ def loading_s(
     hit_share: float,
     *,
     batch_size: int = 8,
-    prefetch: int = 2,
 ) -> float:
     """Return the seconds a sample that workers need together, with no model computing.
 
@@ -109,7 +110,6 @@ def loading_s(
         storage: What the disk costs; None, or not measured: nothing.
         hit_share: Share of the samples whose files are in memory.
         batch_size: Samples in a batch: a worker prepares a whole one.
-        prefetch: Batches that a worker may be ahead.
     """
     workers = max(1, workers)
     costs = [prepare_s] if isinstance(prepare_s, (int, float)) else list(prepare_s)
@@ -119,8 +119,8 @@ def loading_s(
         wait_s = busy_s = 0.0
     else:
         wait_s, busy_s = storage.wait_s, min(storage.busy_s or 0.0, storage.wait_s)
-    batches = max((10 + prefetch) * workers, SAMPLES // max(1, batch_size))
-    return _played(workers, costs, wait_s, busy_s, hit_share, batch_size, batches, prefetch)
+    batches = max((10 + PREFETCH) * workers, SAMPLES // max(1, batch_size))
+    return _played(workers, costs, wait_s, busy_s, hit_share, batch_size, batches)
 
 
 def _played(
@@ -131,7 +131,6 @@ def _played(
     hit_share: float,
     batch_size: int,
     batches: int,
-    prefetch: int,
 ) -> float:
     """Play so many batches through; return the seconds a sample, from the middle."""
     luck = random.Random(0)  # one luck for all questions: differences are then the question's
@@ -161,14 +160,14 @@ def _played(
         while handed in ready:
             given_s[handed] = max(given_s[handed - 1] if handed else 0.0, ready.pop(handed))
             handed += 1
-        for waiting in [b for b in parked if b < handed + workers * prefetch]:
-            ordered_s = given_s[waiting - workers * prefetch] if waiting >= workers * prefetch else 0.0
+        for waiting in [b for b in parked if b < handed + workers * PREFETCH]:
+            ordered_s = given_s[waiting - workers * PREFETCH] if waiting >= workers * PREFETCH else 0.0
             # a worker goes on when it has done its last batch, and has another order
             own = parked.pop(waiting)
             heapq.heappush(at, (max(done_s[own], ordered_s), own, waiting, 0))
     # whole rounds of the workers, from when they have spread until before the first has no more orders
     first = batches // 5
-    last = first + (batches - 1 - workers * (prefetch + 1) - first) // workers * workers
+    last = first + (batches - 1 - workers * (PREFETCH + 1) - first) // workers * workers
     return (given_s[last] - given_s[first]) / ((last - first) * batch_size)
 
 
