@@ -47,7 +47,9 @@ def test_a_trial_that_comes_back_counts_all_of_its_lives() -> None:
 def test_who_comes_after_the_end_knows_the_speed_that_those_have_who_saw_the_trial() -> None:
     """A stream counts from a moment before its trial does; `tsnb status` gave 731 samples/s where results had 735."""
     seen = consumer("a", 1.0, 0.5, 8.0, attached_s=9.5)
-    end = EndReading("a", "pruned", START_S + 10, seen.pid, samples=1832, batches=seen.batches, attached_s=9.9)
+    end = EndReading(
+        "a", "pruned", START_S + 10, seen.pid, samples=1832, batches=seen.batches, attached_s=9.9
+    )
     end = replace(end, computing_s=1.0, waiting_s=0.5, held_s=8.6)
     (watched,) = spent([reading(0, seen), replace(reading(10), ends=(end,))])
     (late,) = spent([replace(reading(10), ends=(end,))])

@@ -190,5 +190,23 @@ def test_the_time_of_training_is_the_same_for_who_came_late() -> None:
         tape = Tape("s")
         for one in readings:
             tape.feed(one)
-        from_s, to_s = tape.scene()["say"]["trained"]
-        assert round(to_s - from_s, 2) == 22.75
+        from_s, to_s, busy_s = tape.scene()["say"]["trained"]
+        assert round(to_s - from_s, 2) == busy_s == 22.75
+
+
+def test_the_time_of_training_has_no_hours_in_which_nobody_trained() -> None:
+    """Two models of six seconds and a sweep of twelve, a minute later, had "trained for 1:09"."""
+    a, b, c = consumer("a", 1.0, pid=4), consumer("b", 1.0, pid=5), consumer("c", 1.0, pid=6)
+    ends = (
+        EndReading("a", "done", START_S + 6, 4, since_s=START_S + 1.0),
+        EndReading("b", "left", START_S + 7, 5, attached_s=5.0),
+        EndReading("c", "done", START_S + 70, 6, since_s=START_S + 60.0),
+    )
+    early = [reading(0), reading(2, a, b), replace(reading(7), ends=ends[:2]), reading(30), reading(60.5, c)]
+    for readings in ([*early, replace(reading(71), ends=ends[2:])], [replace(reading(80), ends=ends)]):
+        told, tape = story(readings, ended=True), Tape("s")
+        assert told.trained_s == pytest.approx(16.0)
+        for one in readings:
+            tape.feed(one)
+        assert tape.scene()["say"]["trained"][2] == 16.0
+    assert story(early).trained_s == pytest.approx(6.0), "a report while the sweep runs"

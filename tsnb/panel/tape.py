@@ -225,7 +225,9 @@ class Tape:
         if duels := duels_said(view.rows.keys(), view.compared.told):
             words["say"]["duels"] = duels
         if view.is_over and (trained := view.ends.trained) is not None:
-            words["say"]["trained"] = [round(at_s - (view.origin_s or 0.0), 2) for at_s in trained]
+            first_s, last_s = (at_s - (view.origin_s or 0.0) for at_s in trained)
+            busy_s = last_s - first_s - view.ends.idle_s
+            words["say"]["trained"] = [round(seconds, 2) for seconds in (first_s, last_s, busy_s)]
         if view.compared.rule or self._told.get("rule"):
             words["rule"] = view.compared.rule
         if view.origin_s is not None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.telemetry.lives.cpu_time import LOADER, Stretch, cpu_text, cpu_until, stretches
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.shown.marks import Ends
+from tsnb.telemetry.shown.ends import Ends
 from tsnb.telemetry.shown.rates import energy_use
 from tsnb.text.numbers import clock, metric
 from tsnb.text.words import short_number

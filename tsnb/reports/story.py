@@ -18,7 +18,8 @@ from tsnb.telemetry.lives.limits import StreamLife
 from tsnb.telemetry.lives.runs import lanes_of, trial_of
 from tsnb.telemetry.lives.spent import Spent, spent
 from tsnb.telemetry.readings import OutcomeReading, StreamReading
-from tsnb.telemetry.shown.marks import Ends, Mark, all_marks, pacing_text
+from tsnb.telemetry.shown.ends import Ends
+from tsnb.telemetry.shown.marks import Mark, all_marks, pacing_text
 from tsnb.telemetry.shown.outcome import ENDS
 from tsnb.telemetry.shown.rates import energy_use
 from tsnb.telemetry.shown.words import all_left
@@ -86,7 +87,9 @@ class Story:
     lanes: Mapping[str, int] = field(default_factory=dict)
     """The number of each trial on the stream, by its name: its colour follows from it, in the panel too."""
     trained: tuple[float, float] | None = None
-    """As `telemetry.shown.marks.Ends.trained`."""
+    """As `telemetry.shown.ends.Ends.trained`."""
+    idle_s: float = 0.0
+    """As `Ends.idle_s`."""
     compared: OutcomeReading | None = None
     """How its notebooks compare the trials; None: they did not tell."""
     costs: tuple[TrialCost, ...] = ()
@@ -116,12 +119,12 @@ class Story:
 
     @property
     def trained_s(self) -> float:
-        """Seconds from when the first trial attached to when the last one ended, or to the last reading."""
+        """Seconds in which some trial was there, until the last one's end, or the last reading."""
         first_s, last_s = self.trained or (self.begin_s, self.end_s)
         seen_s = [
             trial.last_s for trial in self.trials if trial.state not in ENDS
         ]  # their ends were not told
-        return (max([last_s, *seen_s]) if self.over else self.end_s) - first_s
+        return (max([last_s, *seen_s]) if self.over else self.end_s) - first_s - self.idle_s
 
     @property
     def seconds(self) -> float:
@@ -182,5 +185,6 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         to_come=0 if ended else last.to_come,
         lanes=lanes_of(readings),
         trained=ends.trained,
+        idle_s=ends.idle_s,
         compared=last.outcome,
     )

@@ -27,7 +27,7 @@ from tsnb.errors import ProducerGone, ProducerNotFound, StreamNotNamed, TsnbErro
 from tsnb.telemetry.host import HostSampler
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import ABSENT, OutcomeReading, PlanReading, StreamReading
-from tsnb.telemetry.shown.marks import Ends
+from tsnb.telemetry.shown.ends import Ends
 from tsnb.telemetry.shown.rates import SPAN_S
 from tsnb.telemetry.shown.view import StreamView
 

@@ -15,7 +15,7 @@ function said(rows, window = 8) {
 
 test("the strip names whom it concerns", () => {
   const rows = { 0: { fill: 1, lag: 0, rate: 250, computing: 0.1 }, 1: { fill: 8, lag: 7, rate: 255, computing: 0.8 }, 2: { lag: 2, rate: 252, computing: 0.1 } };
-  assert.deepEqual(said(rows), { Buffer: "8 of 8 prepared", Lag: "7 behind: b", Speed: "255 each", "Share of compute": "80 % b" });
+  assert.deepEqual(said(rows), { Buffer: "8 of 8 prepared", Lag: "7 behind: b", Speed: "about 252 each", "Share of compute": "80 % b" });
 });
 
 test("trials that differ have a span of speeds, one has a number, and nobody a dash", () => {

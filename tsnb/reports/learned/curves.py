@@ -20,7 +20,8 @@ from tsnb.telemetry.lives.spent import Spent
 from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
 from tsnb.telemetry.shown import curves as shown
 from tsnb.telemetry.shown.curves import Curve
-from tsnb.telemetry.shown.marks import Ends, Taken
+from tsnb.telemetry.shown.ends import Ends
+from tsnb.telemetry.shown.marks import Taken
 from tsnb.telemetry.shown.rows import newly_logged
 from tsnb.text.numbers import count
 

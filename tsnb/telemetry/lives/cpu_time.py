@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tsnb.telemetry.readings import EndReading, StreamReading
-from tsnb.telemetry.shown.marks import Ends
+from tsnb.telemetry.shown.ends import Ends
 from tsnb.text.numbers import count
 
 __all__ = ["LOADER", "Stretch", "cpu_text", "cpu_until", "stretches"]

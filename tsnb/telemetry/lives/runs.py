@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tsnb.telemetry.readings import ConsumerReading, EndReading, MoveReading, OutcomeReading, StreamReading
-from tsnb.telemetry.shown.marks import Ends
+from tsnb.telemetry.shown.ends import Ends
 from tsnb.telemetry.shown.outcome import Trained, best_of
 
 __all__ = ["lanes_of", "next_step", "runs_apart", "trial_of"]

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 
 from tsnb.telemetry.lives.cpu_time import cpu_until, stretches
 from tsnb.telemetry.readings import EndReading, StreamReading
-from tsnb.telemetry.shown.marks import Ends, Taken
+from tsnb.telemetry.shown.ends import Ends
+from tsnb.telemetry.shown.marks import Taken
 from tsnb.telemetry.shown.rates import alone
 from tsnb.telemetry.shown.rows import Life, TimeSpent, life_of
 

@@ -22,8 +22,8 @@
 | entered | new samples came into a pass | `12 new samples in pass 4` |
 | restarted | another process serves the stream | `producer restarted` |
 
-`Ends` and `Taken` go along a stream's readings too: how its trials ended, and how far each has come. Panel, `tsnb top`
-and reports all use them, so that they say the same.
+`Taken` goes along a stream's readings too: how far each trial has come. Panel, `tsnb top` and reports all use it, so
+that they say the same.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tsnb.telemetry.readings import ConsumerReading, EndReading, GrowthReading, HostReading, StreamReading
-from tsnb.telemetry.shown.rows import newly_logged, not_finite, taken
+from tsnb.telemetry.shown.rows import not_finite
 
 __all__ = [
     "MARK_KINDS",
-    "Ends",
     "Mark",
     "Marker",
     "Taken",
@@ -275,94 +274,6 @@ def _moved(before: HostReading, after: HostReading) -> Iterator[tuple[str, str]]
 
 def _cores(number: int) -> str:
     return f"{number} core" if number == 1 else f"{number} cores"
-
-
-class Ends:
-    """How each trial ended, by its lane: the names of its consumers, its own where it never attached."""
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, EndReading] = {}
-        self._told: set[tuple[str, float]] = set()
-        self._pids: dict[str, int] = {}
-        self._here: set[str] = set()
-        self._first_s = math.inf  # when the first trial attached, as far as it is known
-
-    @property
-    def trained(self) -> tuple[float, float] | None:
-        """From when to when trials trained, wall clock: that of those which have ended; None: none has."""
-        last_s = max((end.time_s for end in self.by_name.values()), default=-math.inf)
-        return (self._first_s, last_s) if self._first_s < last_s else None
-
-    def feed(self, reading: StreamReading) -> dict[str, EndReading]:
-        """Take in the next reading; return the ends that are news, by name."""
-        here = {c.name: c.pid for c in reading.consumers if c.state != "gone"}
-        known = {**self._pids, **here}
-        began = [end.since_s for end in reading.ends if end.since_s]
-        self._first_s = min([self._first_s, *began, *([reading.time_s] if here else [])])
-        news: dict[str, EndReading] = {}
-        for end in reading.ends:
-            if (end.name, end.time_s) not in self._told:
-                self._told.add((end.name, end.time_s))
-                for name in _names(end, known):
-                    self._take(name, end, news)
-        for name in here.keys() - self._here:
-            if name in news and known[name] == news[name].pid and self._pids.get(name) != known[name]:
-                continue  # it came and went between two readings, and is about to leave
-            known_end = self.by_name.get(name)
-            if known_end and known_end.pid == here[name] and reading.time_s < known_end.time_s:
-                continue  # the end was told before the readings from before it were heard
-            # another run of the name has come; or the producer hears later that this one has left, and then it tells
-            # the end once more
-            if known_end:
-                del self.by_name[name]
-                self._told.discard((known_end.name, known_end.time_s))
-            news.pop(name, None)
-        self._here, self._pids = set(here), known
-        return news
-
-    def over(self, last: StreamReading) -> StreamReading | None:
-        """Return a stream's last reading without those whose end is known: after its end no reading says they left.
-
-        Args:
-            last: The last that was fed.
-
-        Returns:
-            One a moment later, without ends of its own; None where nobody is left to leave.
-        """
-        stay = tuple(
-            c
-            for c in last.consumers
-            if c.state == "gone" or (end := self.by_name.get(c.name)) is None or end.pid not in (0, c.pid)
-        )
-        if len(stay) == len(last.consumers):
-            return None
-        return replace(last, time_s=last.time_s + 1e-3, consumers=stay, ends=(), host=None)
-
-    def _take(self, name: str, end: EndReading, news: dict[str, EndReading]) -> None:
-        before = self.by_name.get(name)
-        if end.state == "left" and before is not None and before.pid == end.pid and before.state != "left":
-            end = _joined(end, before)
-        elif before is not None and before.state == "left" and before.pid == end.pid:
-            end = _joined(before, end)
-        self.by_name[name] = news[name] = end
-
-
-def _joined(left: EndReading, end: EndReading) -> EndReading:
-    """Return a trial's own word on its end, with what its stream knows of the numbers that it logged."""
-    later = {name for name, *_ in newly_logged(dict(left.metrics), {}, replace(end, logged_at={}))}
-    at = {name: batch for name, batch in left.logged_at.items() if name not in later}
-    end = replace(end, metrics={**left.metrics, **end.metrics}, logged_at=at, sparse=left.sparse)
-    spent = taken(left)
-    if end.attached_s:  # its process has told the results the same
-        spent |= {"attached_s": end.attached_s, "paused_s": end.paused_s}
-    return replace(end, epochs=left.epochs, batches=left.batches, logged=left.logged, **spent)
-
-
-def _names(end: EndReading, pids: dict[str, int]) -> Iterable[str]:
-    """Return the consumers that an end is of: a trial's process may have had several, of other names."""
-    if end.state == "left" or not end.pid:
-        return [end.name]
-    return [name for name, pid in pids.items() if pid == end.pid] or [end.name]
 
 
 @dataclass

@@ -22,9 +22,10 @@ from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostRea
 from tsnb.telemetry.shown import words
 from tsnb.telemetry.shown.curves import Curve, Curves
 from tsnb.telemetry.shown.diagnosis import AT_ONCE, Diagnosis, MeanHost, diagnose
+from tsnb.telemetry.shown.ends import Ends
 from tsnb.telemetry.shown.frames import Logged, frame
 from tsnb.telemetry.shown.history import without_profiled
-from tsnb.telemetry.shown.marks import Ends, Mark, Marker, Taken, in_order
+from tsnb.telemetry.shown.marks import Mark, Marker, Taken, in_order
 from tsnb.telemetry.shown.outcome import Compared, outcome, with_lost
 from tsnb.telemetry.shown.rates import UNKNOWN, RateWindow, energy_use
 from tsnb.telemetry.shown.rows import Row, TimeSpent, life_of, never_attached, newly_logged
@@ -105,9 +106,8 @@ class StreamView:
         self._names = 0  # curves when they were learnt
         self.curves = Curves()
         self.origin_s: float | None = None
-        self._marker = Marker()
         self.ends = Ends()
-        self._taken = Taken()
+        self._marker, self._taken = Marker(), Taken()
         self._awaited = False  # whether a trial is here, or is to come
         self._said_s = -math.inf
         self._said_per_s = math.nan

@@ -280,14 +280,16 @@ def flow(window: int, rows: Sequence[tuple[str, int, int, Pace]]) -> dict[str, s
 
 
 def _speeds(speeds: Sequence[float]) -> str:
-    """Say how fast trials are: "256 each", or "120 to 512" where they differ."""
+    """Say how fast trials are: "256 each", "about 250 each", or "120 to 512" where they differ."""
     if not speeds:
         return DASH
     slow, fast = min(speeds), max(speeds)
     if len(speeds) == 1:
         return count(fast)
-    alike = count(slow) == count(fast) or fast - slow <= 0.05 * fast
-    return f"{count(fast)} each" if alike else f"{count(slow)} to {count(fast)}"
+    if count(slow) == count(fast):
+        return f"{count(fast)} each"
+    mean = sum(speeds) / len(speeds)
+    return f"about {count(mean)} each" if fast - slow <= 0.05 * fast else f"{count(slow)} to {count(fast)}"
 
 
 SHOWN_MOVES = 3

@@ -74,9 +74,9 @@ function equal(store, best, name) {
   return same.length ? `, equal to ${same.length <= NAMED ? same.join(" and ") : `${same.length} others`}` : "";
 }
 
-/** How long the trials trained, from the first one's first batch to the last one's end: "Trained for 2:14, ended at 15:02." `nowMs` since 1970. */
+/** How long trials were there, and when the last one ended: "Trained for 2:14, ended at 15:02." `nowMs` since 1970. */
 export function span(store, nowMs) {
-  const [from, to] = store.say.trained || [];
+  const [from, to, busy = to - from] = store.say.trained || [];
   if (to === undefined || !store.originS) return "";
-  return `Trained for ${clock(to - from)}, ended at ${hourIn((store.originS + to) - nowMs / 1000, nowMs)}.`;
+  return `Trained for ${clock(busy)}, ended at ${hourIn((store.originS + to) - nowMs / 1000, nowMs)}.`;
 }

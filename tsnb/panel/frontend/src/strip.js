@@ -29,11 +29,11 @@ export function flowWords({ lanes, last, states, stream, head }, call = (name) =
   const most = (value) => rows.reduce((best, one) => (value(one[0]) > value(best[0]) ? one : best));
   const [farthest, who] = most((row) => row.lag), known = rows.filter(([row]) => Number.isFinite(row.samplesPerS)).map(([row]) => row.samplesPerS);
   const slow = Math.min(...known), fast = Math.max(...known), spent = rows.reduce((sum, [row]) => sum + (row.computing || 0), 0);
-  const [largest, whose] = most((row) => row.computing || 0), alike = count(slow) === count(fast) || fast - slow <= 0.05 * fast;
+  const [largest, whose] = most((row) => row.computing || 0), near = fast - slow <= 0.05 * fast, mean = known.reduce((sum, one) => sum + one, 0) / known.length;
   return {
     Buffer: head > stream.window ? `${count(head)} prepared` : `${count(head)} of ${count(stream.window || 0)} prepared`, // more are kept for one that stops
     Lag: farthest.lag > 0 ? `${count(farthest.lag)} behind: ${call(who)}` : "all at the front",
-    Speed: !known.length ? "–" : known.length === 1 ? count(fast) : alike ? `${count(fast)} each` : `${count(slow)} to ${count(fast)}`,
+    Speed: !known.length ? "–" : known.length === 1 ? count(fast) : count(slow) === count(fast) ? `${count(fast)} each` : near ? `about ${count(mean)} each` : `${count(slow)} to ${count(fast)}`,
     "Share of compute": spent > 0 ? `${percent((largest.computing || 0) / spent)} ${call(whose)}` : "–",
   };
 }
