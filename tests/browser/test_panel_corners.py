@@ -18,8 +18,9 @@ from tests.browser.host import Host
 from tests.browser.test_panel_page import CONTRAST, CUT, OVERFLOW
 from tests.panel.streams import Stream, Trial, three_models
 from tsnb.panel.tape import Message, Tape
+from tsnb.show.view_text import as_text
+from tsnb.show.words import flow
 from tsnb.telemetry.readings import EndReading, StreamReading
-from tsnb.telemetry.shown.view_text import as_text
 from tsnb.top.view import screen
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -333,7 +334,7 @@ def test_twenty_streams_are_one_panel(browser: Browser, width: int, theme: str, 
         tell(host, tapes[19], 19, reading)
     host.settle()
     words = page.locator(".tsnb-cell-words:visible").all_text_contents()
-    assert words == list(tapes[19].view.flow.values())
+    assert words == list(flow(tapes[19].view).values())
     drawn = page.locator(".tsnb-canvas canvas:visible")
     assert drawn.count() == 4
     assert all(box > 100 for box in drawn.evaluate_all("all => all.map(one => one.clientWidth)"))

@@ -18,6 +18,7 @@ from tests.browser.host import Host
 from tests.panel.streams import START_S, Stream, Trial, rebalance, rebalanced, three_models
 from tsnb.panel.tape import Message, Tape
 from tsnb.planners.timeline import PlannedTrial, Timeline
+from tsnb.show.words import flow
 from tsnb.telemetry.readings import CacheReading, EndReading, StreamReading
 from tsnb.text.numbers import clock, count, percent
 
@@ -1097,7 +1098,7 @@ def test_a_sweep_of_fifty_fits_a_screen_and_shows_what_its_parameters_do(browser
         host.page.mouse.move(1, 1)
         best.locator(".tsnb-readout").wait_for(state="hidden")
         cells = host.page.locator(".tsnb-cell")
-        expect(cells.locator(".tsnb-cell-words")).to_have_text(list(host.tape.view.flow.values()))
+        expect(cells.locator(".tsnb-cell-words")).to_have_text(list(flow(host.tape.view).values()))
         cells.nth(1).focus()
         host.page.keyboard.press("Enter")
         host.page.locator(".tsnb-canvas:visible").nth(3).wait_for()

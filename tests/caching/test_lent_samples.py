@@ -15,8 +15,8 @@ from tests.caching.lending import LendingMachine
 from tests.caching.test_caching import SAMPLES, Kept, Pictures, equal, jitter, plain, work
 from tsnb.caching import lenders, lent, owners
 from tsnb.caching.memory import AWAY, GIVEN, OFF, SEEN, SERVING, WRITTEN
+from tsnb.show.words import cached
 from tsnb.telemetry.readings import CacheReading
-from tsnb.telemetry.shown.words import cached
 
 pytestmark = pytest.mark.system
 

@@ -28,7 +28,7 @@ from tsnb.duels.verdict import BETTER, NONE, OPEN, WORSE
 from tsnb.errors import ProducerNotFound
 from tsnb.experiments import trials
 from tsnb.records.project import project_directory
-from tsnb.telemetry.shown.view_text import as_text
+from tsnb.show.view_text import as_text
 from tsnb.telemetry.watching import watch
 
 pytestmark = pytest.mark.system

@@ -20,9 +20,9 @@ from tsnb.experiments import Trial, run_cell
 from tsnb.experiments.in_kernel import device_memory
 from tsnb.experiments.pausing import pause_trials
 from tsnb.records.run import Run
+from tsnb.show.view_text import as_text
 from tsnb.telemetry.following import look
 from tsnb.telemetry.observer import Observer, status
-from tsnb.telemetry.shown.view_text import as_text
 
 pytestmark = pytest.mark.system
 

@@ -38,12 +38,12 @@ from tsnb.records.notices import Notice
 from tsnb.reports.plain import plain
 from tsnb.reports.sources import recorded, streamed
 from tsnb.reports.story import story
+from tsnb.show.view_text import as_text
+from tsnb.show.words import remaining
 from tsnb.telemetry.following import Follower, look
 from tsnb.telemetry.observer import Observer, status
 from tsnb.telemetry.readings import CacheReading
 from tsnb.telemetry.shown.view import StreamView
-from tsnb.telemetry.shown.view_text import as_text
-from tsnb.telemetry.shown.words import remaining
 from tsnb.telemetry.watching import watch
 from tsnb.text.numbers import clock
 from tsnb.top.live import _Heard

@@ -16,9 +16,9 @@ from tests.panel.a_day import EPOCH, PER_S, READINGS, loss, pages_of, readings_o
 from tests.panel.streams import logging_each_batch, three_models
 from tsnb.panel.tape import Tape
 from tsnb.reports.learned.curves import curves_of
+from tsnb.show.view_text import as_text
 from tsnb.telemetry.lives.spent import spent
 from tsnb.telemetry.shown.curves import POINTS, smoothed
-from tsnb.telemetry.shown.view_text import as_text
 from tsnb.top.view import screen
 
 PIXELS = 236

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tsnb.panel.tape import Tape
+from tsnb.show.view_text import as_text
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.shown.view_text import as_text
 
 LOG = Path(__file__).with_name("quickstart.jsonl")
 

@@ -20,6 +20,8 @@ import pytest
 from tests.panel.streams import Stream, Trial, logging_each_batch, rebalance, rebalanced, three_models
 from tsnb.panel.tape import Tape
 from tsnb.reports.story import story
+from tsnb.show.view_text import as_text
+from tsnb.show.words import cached
 from tsnb.telemetry.lives.spent import spent
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, CacheReading, EndReading, StreamReading
 from tsnb.telemetry.shown.curves import POINT, POINTS, Curves
@@ -36,8 +38,6 @@ from tsnb.telemetry.shown.frames import (
 )
 from tsnb.telemetry.shown.history import History
 from tsnb.telemetry.shown.view import MARKS, StreamView
-from tsnb.telemetry.shown.view_text import as_text
-from tsnb.telemetry.shown.words import cached
 from tsnb.text.numbers import count, percent
 
 module = sys.modules["tsnb.telemetry.shown.view"]

@@ -23,9 +23,9 @@ from tsnb.machine.memory import Pressure, free_memory, memory_bounds
 from tsnb.notebook import streams
 from tsnb.notebook.grammar import TENSORSOCKET, parse
 from tsnb.options import StreamOptions
+from tsnb.show.words import incidents, short_of_memory, tuned
 from tsnb.telemetry.readings import StreamReading, TuningReading
 from tsnb.telemetry.shown.marks import marks
-from tsnb.telemetry.shown.words import incidents, short_of_memory, tuned
 from tsnb.telemetry.tuning import tune, tuning_of
 
 pytestmark = pytest.mark.system

@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 
 import tsnb
 from tests.producer.sources import Numbers, Stand, same
+from tsnb.show.words import footnotes
 from tsnb.stream.loader.queues import PACKET_BYTES, PacketQueue, QueueContext
-from tsnb.telemetry.shown.words import footnotes
 
 METHODS = ["fork", *(pytest.param(method, marks=pytest.mark.slow) for method in ("spawn", "forkserver"))]
 fork = multiprocessing.get_context("fork")

@@ -10,9 +10,9 @@ from tests.telemetry.test_diagnosis import consumer, stream
 from tests.telemetry.test_words import SOURCE
 from tsnb.reports import Report
 from tsnb.reports.svg import SHAPES, colours_of, shapes_of
+from tsnb.show.words import COLOURS
 from tsnb.telemetry.lives.runs import lanes_of
 from tsnb.telemetry.shown.view import StreamView
-from tsnb.telemetry.shown.words import COLOURS
 
 
 def test_a_ninth_trial_begins_anew() -> None:

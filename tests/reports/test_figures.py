@@ -10,8 +10,8 @@ from tests.panel.streams import three_models
 from tests.reports.made import consumer, reading
 from tsnb.errors import TsnbError
 from tsnb.reports.figures import WORDS, draw_logged, draw_word, since_start
+from tsnb.show.words import COLOURS
 from tsnb.telemetry.readings import GpuReading, HostReading, ProcessReading, StreamReading
-from tsnb.telemetry.shown.words import COLOURS
 
 GIB = 1 << 30
 

@@ -14,7 +14,7 @@ from tsnb.records.run import Run, RunStart
 from tsnb.records.selection import NoSuchRecord
 from tsnb.records.writes import Parent
 from tsnb.reports.logged import thinned
-from tsnb.telemetry.shown.words import COLOURS
+from tsnb.show.words import COLOURS
 
 
 def test_plot_draws_a_line_a_trial_on_the_chosen_axis(project: Path) -> None:

@@ -20,7 +20,7 @@ from tsnb.reports.figures import WORDS, draw_word
 from tsnb.reports.look import CLEAR, GREY, look
 from tsnb.reports.plotting import draw_timeline
 from tsnb.reports.svg import PARKED, WAITING
-from tsnb.telemetry.shown.words import COLOURS
+from tsnb.show.words import COLOURS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

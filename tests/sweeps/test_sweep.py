@@ -35,6 +35,7 @@ from tsnb.planners import queueing
 from tsnb.records.run import Run
 from tsnb.records.scores import known_direction
 from tsnb.reports.story import story
+from tsnb.show.view_text import as_text
 from tsnb.sweeps import sweep as sweep_module
 from tsnb.sweeps.settled import CellCode
 from tsnb.sweeps.space_grammar import read_grid
@@ -43,7 +44,6 @@ from tsnb.telemetry.forecast.eta import NO_ETA
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import OutcomeReading
 from tsnb.telemetry.shown.outcome import best_of
-from tsnb.telemetry.shown.view_text import as_text
 from tsnb.telemetry.watching import watch
 
 pytestmark = pytest.mark.system

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from tsnb.show.words import balanced
 from tsnb.telemetry import metrics
 from tsnb.telemetry.readings import ConsumerReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.shown.diagnosis import diagnose
-from tsnb.telemetry.shown.words import balanced
 
 
 def consumer(

@@ -11,10 +11,10 @@ from datetime import datetime
 import pytest
 
 from tests.panel.streams import three_models
+from tsnb.show.words import all_left, remaining
 from tsnb.telemetry.forecast.eta import NO_ETA, Eta, last_of
 from tsnb.telemetry.forecast.etas import Etas
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
-from tsnb.telemetry.shown.words import all_left, remaining
 
 
 @dataclass

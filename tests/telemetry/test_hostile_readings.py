@@ -18,11 +18,11 @@ from tests.top.test_screen import HOST
 from tsnb.errors import TsnbError
 from tsnb.panel.tape import Tape
 from tsnb.reports import Report
+from tsnb.show.view_text import as_text
+from tsnb.show.words import incidents
 from tsnb.telemetry.readings import MoveReading, StreamReading
 from tsnb.telemetry.recording import read_recording
 from tsnb.telemetry.shown.view import StreamView
-from tsnb.telemetry.shown.view_text import as_text
-from tsnb.telemetry.shown.words import incidents
 from tsnb.top.view import screen
 
 READINGS = [replace(reading, host=HOST) for reading in three_models().run(4)]

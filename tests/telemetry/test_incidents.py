@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests.telemetry.test_diagnosis import consumer, stream
+from tsnb.show.words import incidents
 from tsnb.telemetry.readings import MoveReading
-from tsnb.telemetry.shown.words import incidents
 
 
 def test_an_undisturbed_stream_has_none() -> None:

@@ -20,14 +20,14 @@ from tests.panel.test_frontend import node
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.panel.tape import Tape
 from tsnb.reports.story import story
+from tsnb.show import words
+from tsnb.show.view_text import as_text
 from tsnb.telemetry.forecast.eta import NO_ETA, Eta
 from tsnb.telemetry.readings import CONSUMER_STATES, PRODUCER_STATES, CacheReading, StreamReading
-from tsnb.telemetry.shown import words
-from tsnb.telemetry.shown.view_text import as_text
 from tsnb.text import numbers
 from tsnb.top.view import screen
 
-SOURCE = Path(words.__file__).parents[2] / "panel/frontend/src"
+SOURCE = Path(words.__file__).parents[1] / "panel/frontend/src"
 NUMBERS = [
     0,
     0.4,
@@ -163,13 +163,13 @@ def test_status_top_and_the_panels_strip_say_alike_how_a_stream_flows() -> None:
         if k % 30 == 0 or k > 350:
             history = base64.b64encode(tape.history()).decode()
             given.append(json.dumps([tape.scene(), history]))
-            ours.append(tape.view.flow)
+            ours.append(words.flow(tape.view))
             shown = as_text(tape.view, "mnist")
             console = Console(width=200, file=io.StringIO(), color_system=None)
             console.print(screen(tape.view, 200))
             assert isinstance(console.file, io.StringIO)
             lines = console.file.getvalue() + shown
-            for title, said in tape.view.flow.items():
+            for title, said in words.flow(tape.view).items():
                 assert lines.count(f"{title.lower()} {said}") == 2 * bool(tape.view.shown(1))
     done = subprocess.run(
         [node(), "--input-type=module", "-e", FLOW],

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from tests.panel.streams import Stream, Trial, three_models
 from tests.telemetry.test_diagnosis import consumer, stream
+from tsnb.show.view_text import as_text
 from tsnb.telemetry.readings import (
     CacheReading,
     EndReading,
@@ -22,7 +23,6 @@ from tsnb.telemetry.readings import (
     StreamReading,
 )
 from tsnb.telemetry.shown.view import StreamView
-from tsnb.telemetry.shown.view_text import as_text
 from tsnb.text.numbers import count
 from tsnb.top.view import screen
 

@@ -20,11 +20,11 @@ from tsnb.growing.selection import rounds_as_typed
 from tsnb.hosting.served import RECONNECT_S, seed_of
 from tsnb.hosting.stopping import stop
 from tsnb.options import StreamOptions, options_from
+from tsnb.show.words import balanced, footnotes, growth_text, tuned
 from tsnb.steering import answer, stop_trial
 from tsnb.stream.memory.nameless import make_nameless
 from tsnb.telemetry.observer import balance, status
 from tsnb.telemetry.recording import record
-from tsnb.telemetry.shown.words import balanced, footnotes, growth_text, tuned
 from tsnb.telemetry.tuning import tune_as_typed
 from tsnb.text.printable import plain_warnings
 
@@ -136,8 +136,8 @@ def list_streams(options: argparse.Namespace) -> None:
 
 def show_status(options: argparse.Namespace) -> None:
     """Print a stream and its consumers."""
+    from tsnb.show.view_text import as_text
     from tsnb.telemetry.following import look
-    from tsnb.telemetry.shown.view_text import as_text
 
     if options.name is None and not registry.entries() and registry.away() is None and (duels := _duels()):
         _show_duels_alone(options, duels)

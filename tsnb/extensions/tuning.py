@@ -27,9 +27,9 @@ from tsnb.machine.memory import Pressure, free_memory, memory_bounds
 from tsnb.machine.processes import children_of_thread, forks_bytes
 from tsnb.options import AUTO, TuneOptions
 from tsnb.planners.tuning import Seen, Tuner
+from tsnb.show.words import probe_rows, short_of_memory
 from tsnb.stream.protocol.extension import Extension, Remote, Undoable
 from tsnb.telemetry.readings import ProbeReading, TuningReading
-from tsnb.telemetry.shown.words import probe_rows, short_of_memory
 from tsnb.telemetry.tuning import Tune
 from tsnb.text.foreign import unpack
 from tsnb.text.words import html_table, text_table

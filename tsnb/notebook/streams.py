@@ -33,11 +33,11 @@ from tsnb.kernels.processes.child import log_path
 from tsnb.notebook.report_cells import Ending, begin
 from tsnb.options import options_from
 from tsnb.private.files import read_private
+from tsnb.show.view_text import as_text
+from tsnb.show.words import balanced, footnotes, growth_text, tuned
 from tsnb.telemetry import observer
 from tsnb.telemetry.following import look
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.shown.view_text import as_text
-from tsnb.telemetry.shown.words import balanced, footnotes, growth_text, tuned
 from tsnb.telemetry.tuning import tune_as_typed
 from tsnb.text.words import did_you_mean
 

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb.panel.tape import Tape
 from tsnb.planners.timeline import newest_on
+from tsnb.show.view_text import as_text
 from tsnb.telemetry.following import Follower
 from tsnb.telemetry.observer import balance
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.shown.view import StreamNews
-from tsnb.telemetry.shown.view_text import as_text
 from tsnb.telemetry.watching import Watch, listen, unlisten, watched
 
 if TYPE_CHECKING:

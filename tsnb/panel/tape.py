@@ -47,6 +47,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from tsnb.show.words import LIVE, cache_text
 from tsnb.telemetry.lives.limits import limited
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, StreamReading
 from tsnb.telemetry.shown.history import History
@@ -55,7 +56,6 @@ from tsnb.telemetry.shown.outcome import duels_said
 from tsnb.telemetry.shown.rates import UNKNOWN
 from tsnb.telemetry.shown.rows import Row
 from tsnb.telemetry.shown.view import StreamNews, StreamView
-from tsnb.telemetry.shown.words import LIVE, cache_text
 
 __all__ = ["Message", "Tape"]
 

@@ -16,7 +16,7 @@ from tsnb.records.selection import NoSuchRecord, check_metric, chosen_runs
 from tsnb.records.tables import grouped
 from tsnb.reports.look import GREY, look
 from tsnb.reports.ranges import DrawnLine, calm_extent, gave_up, in_range, padded
-from tsnb.telemetry.shown.words import COLOURS
+from tsnb.show.words import COLOURS
 from tsnb.telemetry.watching import watched
 
 if TYPE_CHECKING:

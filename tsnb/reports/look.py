@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tsnb.reports.svg import PART_COLOURS
-from tsnb.telemetry.shown.words import COLOURS
+from tsnb.show.words import COLOURS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

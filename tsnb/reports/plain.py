@@ -17,11 +17,11 @@ from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.reports.learned.beside import beside_lines
 from tsnb.reports.learned.duelled import duel_lines
 from tsnb.reports.story import Story
+from tsnb.show.words import consumer_state, remaining, waiting
 from tsnb.telemetry.lives.cpu_time import cpu_text
 from tsnb.telemetry.lives.runs import next_step, trial_of
 from tsnb.telemetry.lives.spent import Spent, parts_of
 from tsnb.telemetry.shown.outcome import outcome
-from tsnb.telemetry.shown.words import consumer_state, remaining, waiting
 from tsnb.text.numbers import clock, count, metric, milliseconds, percent
 from tsnb.text.words import short
 

@@ -13,7 +13,7 @@ from tsnb.reports.figures import WORDS, draw_logged, draw_word, logged_names
 from tsnb.reports.logged import draw_lineage, draw_records
 from tsnb.reports.look import FAINT, look
 from tsnb.reports.sources import recorded, streamed
-from tsnb.telemetry.shown.words import COLOURS
+from tsnb.show.words import COLOURS
 from tsnb.text.words import did_you_mean
 
 if TYPE_CHECKING:

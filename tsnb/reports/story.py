@@ -12,6 +12,7 @@ from tsnb.planners.timeline import Timeline
 from tsnb.reports.cost import TrialCost
 from tsnb.reports.learned.beside import Beside
 from tsnb.reports.learned.duelled import Duelled
+from tsnb.show.words import all_left
 from tsnb.telemetry.forecast.eta import NO_ETA, Eta
 from tsnb.telemetry.forecast.etas import Etas
 from tsnb.telemetry.lives.limits import StreamLife
@@ -22,7 +23,6 @@ from tsnb.telemetry.shown.ends import Ends
 from tsnb.telemetry.shown.marks import Mark, all_marks, pacing_text
 from tsnb.telemetry.shown.outcome import ENDS
 from tsnb.telemetry.shown.rates import energy_use
-from tsnb.telemetry.shown.words import all_left
 
 __all__ = ["Story", "story"]
 

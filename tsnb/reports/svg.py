@@ -15,8 +15,8 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from tsnb.show.words import COLOURS
 from tsnb.telemetry.lives.runs import trial_of
-from tsnb.telemetry.shown.words import COLOURS
 
 __all__ = [
     "BETWEEN",

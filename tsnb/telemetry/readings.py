@@ -151,6 +151,9 @@ sets the pace: it is the one whose lag fills the window; timed out: it stalled p
 paused: it was asked to pause, and nobody waits for it; skipping: it has just given up batches that had gone;
 awaits ranks: others of its group have yet to ask for the epoch; awaits turn: others of its sweep train (`rotate=`)."""
 
+STANDING = frozenset({"paused", "timed out"})
+"""States of those that hold nobody and are held by nobody."""
+
 
 @dataclass(frozen=True)
 class ConsumerReading:

@@ -16,10 +16,10 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from tsnb.discovery import registry
+from tsnb.show.words import LIVE
 from tsnb.telemetry.following import Follower, look
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.shown.view import StreamView
-from tsnb.telemetry.shown.words import LIVE
 from tsnb.text.numbers import clock
 from tsnb.top.view import screen
 

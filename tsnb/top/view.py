@@ -10,13 +10,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tsnb.telemetry.readings import HostReading, ProcessReading, StreamReading
-from tsnb.telemetry.shown import words
+from tsnb.show import words
+from tsnb.telemetry.readings import STANDING, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.shown.marks import pacing_text
 from tsnb.telemetry.shown.rates import UNKNOWN, Pace
-from tsnb.telemetry.shown.rows import Row, far_behind
+from tsnb.telemetry.shown.rows import Row
 from tsnb.telemetry.shown.view import StreamView
-from tsnb.telemetry.shown.words import incidents
 from tsnb.text import numbers
 
 __all__ = ["screen"]
@@ -73,19 +72,21 @@ def screen(view: StreamView, width: int, hint: str = "") -> RenderableType:
     if rows:
         parts += [_table(view, rows, width), Text(), _key(width)]
         if view.state in words.LIVE:
-            parts.append(_packed([_pair(title.lower(), said) for title, said in view.flow.items()], width))
+            parts.append(
+                _packed([_pair(title.lower(), said) for title, said in words.flow(view).items()], width)
+            )
     else:
         parts.append(
             Text('No trial is attached. In a training script: for batch in tsnb.attach("NAME"): …', _SOFT)
         )
-    lines = [Text(line, "yellow") for line in (incidents(view.latest) if view.latest else [])]
+    lines = [Text(line, "yellow") for line in (words.incidents(view.latest) if view.latest else [])]
     lines += [
         Text(f"{row.name} {row.state}: {row.error}", "" if row.end in ("stopped", "pruned") else "red")
         for row in rows
         if row.error
     ]
     lines += [Text(f"{row.name} {row.waits}", "yellow") for row in rows if row.here and row.waits]
-    far = far_behind(rows, view.latest.window) if view.latest and view.state in words.LIVE else ""
+    far = words.far_behind(rows, view.latest.window) if view.latest and view.state in words.LIVE else ""
     lines += [Text(far, _SOFT)] if far else []
     pending = {row.name: row.pending for row in view.rows.values() if row.pending}
     lines += [Text(line, "yellow") for line in words.waiting(pending)]
@@ -228,7 +229,7 @@ def _number(view: StreamView, title: str, width: int, show: Callable[[Row], str]
     """Return a column of numbers that only current trials have."""
 
     def cell(row: Row) -> Text:
-        known = view.state in words.LIVE and row.here and row.state not in ("timed out", "paused")
+        known = view.state in words.LIVE and row.here and row.state not in STANDING
         return Text(show(row) if known else numbers.DASH)
 
     return _Column(title, width, cell, right=True)
@@ -285,7 +286,7 @@ def _buffer(row: Row, window: int, live: bool) -> Text:
 def _pace(row: Row, live: bool) -> Pace:
     """Return how fast a trial is; of one that has left, and of all once the stream has ended, how fast it was."""
     if live and (row.here or row.pending):
-        return UNKNOWN if row.state in ("timed out", "paused") else row.pace
+        return UNKNOWN if row.state in STANDING else row.pace
     return row.whole.pace
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tsnb.experiments.plan import shown_value
 from tsnb.experiments.trial import Trial
 from tsnb.records.scores import leaders
-from tsnb.telemetry.shown.words import remaining
+from tsnb.show.words import remaining
 from tsnb.text.words import first_numbers
 
 __all__ = ["rows_of", "shown_scores"]

@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from tsnb.telemetry.forecast.eta import LEAST_OFF, NO_ETA, Eta, all_left, planned_left, weighed
 from tsnb.telemetry.forecast.pace_model import PaceModel
-from tsnb.telemetry.readings import BesideReading, ConsumerReading, PlannedReading, StreamReading
+from tsnb.telemetry.readings import STANDING, BesideReading, ConsumerReading, PlannedReading, StreamReading
 
 __all__ = ["Etas"]
 
@@ -61,8 +61,7 @@ FOUR_IN_FIVE = 1.5
 KEPT = 240
 """Points of a trial's past: when there are more, every other one goes, so that they reach back to its start."""
 
-_STILL = frozenset({"paused", "timed out"})
-_IDLE = _STILL | {"gone", "joining"}
+_IDLE = STANDING | {"gone", "joining"}
 """States in which a trial takes no batches."""
 
 
@@ -161,7 +160,7 @@ class _Course:
             # not where the last reading found it: an epoch may be as short as the time between two of them
             apart = _start_of(reading) - _start_of(before)
             self.long = round(apart / (reading.epochs - before.epochs)) or self.long
-        if before.state == reading.state and reading.state in _STILL:
+        if before.state == reading.state and reading.state in STANDING:
             self.still_s += time_s - self.time_s
         self.last, self.time_s = reading, time_s
         if self.points and self.batches + reading.batches + reading.skipped <= self.points[-1].batches:
@@ -218,7 +217,7 @@ class _Course:
         Args:
             seen: What is seen of it.
         """
-        if self.told is None or not self.last.planned or self.last.state in _STILL:
+        if self.told is None or not self.last.planned or self.last.state in STANDING:
             return seen
         now_s = self.time_s - (self.still_s - self.told_still_s)
         planned = planned_left(self.told, now_s, self._whole(self.last.planned))

@@ -2,12 +2,11 @@
 
 | module | what it owns |
 |---|---|
-| `view`, `view_text` | one stream: rates, sentence, marks; the same as text |
+| `view` | one stream: rates, sentence, marks |
 | `rows` | one trial |
 | `frames`, `curves`, `history` | a reading as numbers; learning curves; what is kept of both, and how it is thinned |
 | `rates`, `marks` | rates and joules; what changed |
 | `ends` | how trials ended, and when some trial was there |
 | `diagnosis` | the sentence that says what limits the stream |
 | `outcome` | which trial is best, and how all of them ended, in words |
-| `words` | words as the panel writes them |
 """

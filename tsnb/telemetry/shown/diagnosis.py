@@ -14,7 +14,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
+from tsnb.telemetry.readings import STANDING, ConsumerReading, HostReading, StreamReading
 from tsnb.telemetry.shown.rates import Pace, loader_faster
 from tsnb.text.numbers import pace as rate
 from tsnb.text.numbers import percent
@@ -37,7 +37,7 @@ _IDLER = 0.5
 
 _READING = frozenset({"streaming", "waiting", "held back", "sets the pace", "skipping"})
 
-_AWAY = frozenset({"gone", "timed out", "paused"})
+_AWAY = STANDING | {"gone"}
 """States of those that no trial waits for."""
 
 _NAMED = 3
@@ -215,7 +215,7 @@ def _resting(later: StreamReading) -> Diagnosis:
             f"{who} {are} {states.pop()}.",
             f"The stream does not wait for {'them' if len(here) > 1 else 'it'}.",
         )
-    if all(c.state in ("between epochs", "timed out", "paused") for c in here):
+    if all(c.state in (*STANDING, "between epochs") for c in here):
         return _say("idle", f"{who} {are} between epochs.", "No trial is reading.")
     if any(c.batches for c in here):  # a single reading: nothing to compare with
         return _say("starting", f"{who} {are} reading.", "Their time shares appear in a moment.")

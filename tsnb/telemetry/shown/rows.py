@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,6 @@ __all__ = [
     "Life",
     "Row",
     "TimeSpent",
-    "far_behind",
     "life_of",
     "never_attached",
     "newly_logged",
@@ -266,22 +265,6 @@ class Row:
         if self.here:
             return f"waits for {self.reading.awaits}" if self.reading.awaits else ""
         return self.pending
-
-
-def far_behind(rows: Iterable[Row], window: int) -> str:
-    """Say who is behind by more batches than the window has, and why that can be; empty: nobody is.
-
-    Args:
-        rows: The trials.
-        window: The stream's.
-    """
-    far = max((row for row in rows if row.here), key=lambda row: row.reading.lag, default=None)
-    if far is None or far.reading.lag <= window:
-        return ""
-    return (
-        f"{far.name} is {far.reading.lag:,} batches behind the front, more than the window of {window:,}. "
-        "The stream keeps what a trial misses while it validates, saves or compiles."
-    )
 
 
 def newly_logged(

@@ -2,7 +2,7 @@
 
 Panel, `tsnb top`, `tsnb status` and `%tensorsocket status` each feed readings to a `StreamView`, or share the one that
 a watch feeds (`telemetry.watching`), and draw what it says; reports tell a whole life from the same parts (`Ends`,
-`Taken`, `diagnose`). So a fact is the same number everywhere. `view_text` is that view in plain text.
+`Taken`, `diagnose`). So a fact is the same number everywhere. `tsnb.show` has the words for it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.records.scores import leaders
 from tsnb.telemetry.forecast.eta import NO_ETA, Eta
 from tsnb.telemetry.forecast.etas import Etas
-from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
-from tsnb.telemetry.shown import words
+from tsnb.telemetry.readings import ABSENT, STANDING, ConsumerReading, EndReading, HostReading, StreamReading
 from tsnb.telemetry.shown.curves import Curve, Curves
 from tsnb.telemetry.shown.diagnosis import AT_ONCE, Diagnosis, MeanHost, diagnose
 from tsnb.telemetry.shown.ends import Ends
@@ -53,9 +52,6 @@ _PACES_EVERY = 8
 _URGENT = frozenset({"failed", "gone", "starting", ABSENT})
 
 _NOT_SERVED = frozenset({"gone", ABSENT})
-
-_STANDING = frozenset({"timed out", "paused"})
-"""States of those that hold nobody and are held by nobody."""
 
 _LOOKS = 15
 """Looks at the machine over which energy is told: half a minute."""
@@ -131,16 +127,6 @@ class StreamView:
             trials = {each.pid: host.consumers[each.name].cpu for each in here if each.name in host.consumers}
             workers = 0 if self.latest is None else self.latest.workers
         return sum(trials.values()) + host.loader_cpu(workers)
-
-    @property
-    def flow(self) -> dict[str, str]:
-        """How the stream flows, as the panel's strip says it: what by title (`words.flow`)."""
-        with self.lock:
-            rows = [row for row in self.rows.values() if row.here and row.reading.state not in _STANDING]
-            window = self.latest.window if self.latest else 0
-            return words.flow(
-                window, [(row.name, row.reading.lag, row.reading.fill, row.pace) for row in rows]
-            )
 
     def feed(self, reading: StreamReading) -> StreamNews:
         """Take in a reading; return what it has brought."""
@@ -299,7 +285,7 @@ class StreamView:
         row.epochs, row.batches = self._taken.of(consumer.name)
         if here:
             row.lives(now_s, consumer, self.latest.pid if self.latest else 0)
-            if math.isnan(row.told.computing) or consumer.state in _STANDING:
+            if math.isnan(row.told.computing) or consumer.state in STANDING:
                 row.told = row.pace
             row.end, row.error, row.last = "", "", {}
             self._steady(row, consumer.state, now_s, consumer.pause_s)

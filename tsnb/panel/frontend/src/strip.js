@@ -19,7 +19,7 @@ export const CELLS = [
   ["Share of compute", "%", "by trial"],
 ];
 
-/** What the cells say: {Buffer: "8 of 8 prepared", ...}; `tsnb.telemetry.shown.words.flow` says the same, and a test compares. */
+/** What the cells say: {Buffer: "8 of 8 prepared", ...}; `tsnb.show.words.flow` says the same, and a test compares. */
 export function flowWords({ lanes, last, states, stream, head }, call = (name) => name) {
   const rows = [];
   ((last && last.rows) || []).forEach((row, k) => {

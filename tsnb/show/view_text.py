@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from tsnb.show import words
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.shown import words
 from tsnb.telemetry.shown.marks import pacing_text
 from tsnb.telemetry.shown.rates import Pace
-from tsnb.telemetry.shown.rows import Row, far_behind
+from tsnb.telemetry.shown.rows import Row
 from tsnb.telemetry.shown.view import StreamView
 from tsnb.text import numbers
 
@@ -52,8 +52,8 @@ def _as_text(view: StreamView, title: str, recorded: bool) -> str:
         lines += [f"{row.name:<{wide}} {_text_row(row, view.best, seldom)}" for row in rows]
         lines += [f"{row.name:<{wide}} {_text_end(row, view.best, seldom)}" for row in ended]
     if rows:
-        lines += ["", "; ".join(f"{title.lower()} {said}" for title, said in view.flow.items())]
-        lines += filter(None, [far_behind(rows, view.latest.window if view.latest else 0)])
+        lines += ["", "; ".join(f"{title.lower()} {said}" for title, said in words.flow(view).items())]
+        lines += filter(None, [words.far_behind(rows, view.latest.window if view.latest else 0)])
     waiting = {f"{row.name:<{wide}}": row.pending for row in known if row.pending}
     if rest := words.waiting(waiting, alone=8):
         lines += ["", *rest]

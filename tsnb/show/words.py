@@ -7,13 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tsnb.telemetry.forecast.eta import Eta
-from tsnb.telemetry.readings import END_STATES, CacheReading, ProbeReading, StreamReading, TuningReading
+from tsnb.telemetry.readings import (
+    END_STATES,
+    STANDING,
+    CacheReading,
+    ProbeReading,
+    StreamReading,
+    TuningReading,
+)
 from tsnb.telemetry.shown.marks import pacing_text
-from tsnb.telemetry.shown.rates import Pace
 from tsnb.text.numbers import DASH, buffered, clock, count, mebibytes, pace, percent
 from tsnb.text.words import clock_time, text_table
+
+if TYPE_CHECKING:
+    from tsnb.telemetry.shown.rows import Row
+    from tsnb.telemetry.shown.view import StreamView
 
 __all__ = [
     "COLOURS",
@@ -24,6 +35,7 @@ __all__ = [
     "cached",
     "consumer_state",
     "epoch_left",
+    "far_behind",
     "flow",
     "footnotes",
     "growth_text",
@@ -254,18 +266,23 @@ def workers(reading: StreamReading) -> str:
     return {0: "no workers", 1: "1 worker"}.get(reading.workers, f"{reading.workers} workers")
 
 
-def flow(window: int, rows: Sequence[tuple[str, int, int, Pace]]) -> dict[str, str]:
+def flow(view: StreamView) -> dict[str, str]:
     """Say how a stream flows, in four facts: those of the panel's strip (`panel/frontend/src/strip.js`).
 
     Args:
-        window: Batches that are kept at most.
-        rows: Of each trial that takes batches its name, how many batches it is behind the fastest, how many are ready
-            for it, and its pace.
+        view: The stream; of its trials those count that take batches.
 
     Returns:
         By title: the batches that are prepared, of those that are kept; the trial that is farthest behind; samples/s of
         each; the trial with the largest share of compute. A dash where nothing is known.
     """
+    with view.lock:
+        rows = [
+            (row.name, row.reading.lag, row.reading.fill, row.pace)
+            for row in view.rows.values()
+            if row.here and row.reading.state not in STANDING
+        ]
+        window = view.latest.window if view.latest else 0
     if not rows:
         return dict.fromkeys(("Buffer", "Lag", "Speed", "Share of compute"), DASH)
     far, lag, _, _ = max(rows, key=lambda row: row[1])
@@ -277,6 +294,22 @@ def flow(window: int, rows: Sequence[tuple[str, int, int, Pace]]) -> dict[str, s
         "Speed": _speeds([pace.samples_per_s for *_, pace in rows if math.isfinite(pace.samples_per_s)]),
         "Share of compute": f"{percent(computing[most] / spent)} {most}" if spent > 0 else DASH,
     }
+
+
+def far_behind(rows: Iterable[Row], window: int) -> str:
+    """Say who is behind by more batches than the window has, and why that can be; empty: nobody is.
+
+    Args:
+        rows: The trials.
+        window: The stream's.
+    """
+    far = max((row for row in rows if row.here), key=lambda row: row.reading.lag, default=None)
+    if far is None or far.reading.lag <= window:
+        return ""
+    return (
+        f"{far.name} is {far.reading.lag:,} batches behind the front, more than the window of {window:,}. "
+        "The stream keeps what a trial misses while it validates, saves or compiles."
+    )
 
 
 def _speeds(speeds: Sequence[float]) -> str:
