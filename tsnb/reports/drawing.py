@@ -22,7 +22,6 @@ from tsnb.reports.learned.beside import draw_beside
 from tsnb.reports.learned.curves import Curves, draw_curves
 from tsnb.reports.learned.duelled import draw_duels
 from tsnb.reports.plain import (
-    PART_NAMES,
     plain,
     short_names,
     subtitle,
@@ -32,6 +31,7 @@ from tsnb.reports.plain import (
 from tsnb.reports.story import Story
 from tsnb.reports.strips import COUNTED, Numbers, Strips
 from tsnb.reports.svg import COMPUTING, Picture, colours_of, fitted, shapes_of, text_width, wrapped
+from tsnb.show.words import PART_NAMES
 from tsnb.telemetry.lives.runs import next_step
 from tsnb.telemetry.lives.spent import PARTS, Spent, parts_of
 from tsnb.telemetry.shown.marks import Mark

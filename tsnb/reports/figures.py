@@ -27,9 +27,9 @@ from tsnb.errors import TsnbError
 from tsnb.reports.learned.curves import curves_of
 from tsnb.reports.logged import POINTS, thinned
 from tsnb.reports.look import FAINT, GREY, SPENT, look
-from tsnb.reports.plain import PART_NAMES
 from tsnb.reports.strips import Strips, strips
 from tsnb.reports.svg import COMPUTING, colours_of
+from tsnb.show.words import PART_NAMES
 from tsnb.telemetry.lives.runs import lanes_of, runs_apart
 from tsnb.telemetry.lives.spent import parts_of, spent
 from tsnb.telemetry.readings import ConsumerReading, HostReading, ProcessReading, StreamReading

@@ -25,18 +25,7 @@ from tsnb.telemetry.shown.outcome import outcome
 from tsnb.text.numbers import clock, count, metric, milliseconds, percent
 from tsnb.text.words import short
 
-__all__ = ["PART_NAMES", "plain", "short_names", "subtitle", "ticks_s", "when"]
-
-PART_NAMES = {
-    "computing": "computing",
-    "waiting": "waiting for data",
-    "held": "waiting for slower trials",
-    "joining": "waiting to join a pass",
-    "between": "between epochs",
-    "paused": "paused",
-    "parked": "timed out",
-}
-"""What a trial's time goes to, in the panel's words."""
+__all__ = ["plain", "short_names", "subtitle", "ticks_s", "when"]
 
 _TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 

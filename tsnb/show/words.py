@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COLOURS",
     "LIVE",
+    "PART_NAMES",
     "all_left",
     "balanced",
     "cache_text",
@@ -56,6 +57,17 @@ COLOURS = ("#165E9F", "#E26802", "#068F78", "#C772BA", "#0096F5", "#B54C0D", "#7
 
 LIVE = frozenset({"starting", "serving", "idle", "blocked", "failed", "stopping"})
 """States in which readings arrive."""
+
+PART_NAMES = {
+    "computing": "computing",
+    "waiting": "waiting for data",
+    "held": "waiting for slower trials",
+    "joining": "waiting to join a pass",
+    "between": "between epochs",
+    "paused": "paused",
+    "parked": "timed out",
+}
+"""What a trial's time goes to, in the panel's words."""
 
 MOST_EPOCH_S, MOST_LEFT_S = 360_000.0, 3_600_000.0
 """A hundred hours of an epoch, a thousand of a training: more is no estimate any more."""

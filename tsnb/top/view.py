@@ -23,10 +23,10 @@ __all__ = ["screen"]
 _TONES = {"ok": "green", "warn": "yellow", "bad": "red", "soft": "bright_black"}
 _SOFT = "bright_black"
 _PARTS = (
-    ("computing", "█", ""),
-    ("waiting for data", "▓", "yellow"),
-    ("waiting for slower trials", "░", _SOFT),
-    ("waiting to join a pass", "·", "magenta"),
+    (words.PART_NAMES["computing"], "█", ""),
+    (words.PART_NAMES["waiting"], "▓", "yellow"),
+    (words.PART_NAMES["held"], "░", _SOFT),
+    (words.PART_NAMES["joining"], "·", "magenta"),
     ("paused or timed out", "-", _SOFT),
 )
 """Where time goes, and the characters and colours it is drawn with: the characters differ without colours too."""
