@@ -406,7 +406,7 @@ def test_the_results_and_the_table_have_the_same_seeds(arms: dict[str, Any]) -> 
     assert len(duel.verdict.blocks) == 6 and done
     assert {int(word.strip(",")) for word in said.split() if word.strip(",").isdigit()} == late
     assert not late or said.endswith("do not count." if len(late) > 1 else "does not count.")
-    assert said in repr(duel)
+    assert said in repr(duel) and duel.told()["about"].endswith(said)
 
 
 def test_the_arm_that_outlasts_a_failed_one_is_stopped(arms: dict[str, Any]) -> None:

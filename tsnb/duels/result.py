@@ -159,8 +159,9 @@ class Duel(Bound, Hinting):
         return self._arms.notes
 
     def told(self) -> dict[str, Any]:
-        """Return all that screens show of it, as strict JSON: `DuelVerdict.told`."""
-        return self.verdict.told(self.name, over=self.over)
+        """Return all that screens show of it, as strict JSON: `DuelVerdict.told`, with the seeds that do not count."""
+        told = self.verdict.told(self.name, over=self.over)
+        return {**told, "about": " ".join(line for line in (told["about"], *self.notes) if line)}
 
     def _lines(self) -> list[str]:
         verdict = self.verdict
