@@ -539,7 +539,8 @@ class Trial(Bound, Hinting):
             first = self.life.failure.partition("\n")[0]
             raise TsnbError(
                 f"The variables of trial {self.name!r} no longer exist, because its process has ended "
-                f"({self.state}{first and f': {first}'})"
+                f"({self.state}{first and f': {first}'}). Its logged numbers are in tsnb.results({self.name!r}). To "
+                "keep more, let the trial save it: tsnb.log_artifact(path)"
             )
         before, self._fetched = self._fetched, [*dict.fromkeys([*self._fetched, *variables])]
         reply, cargo = self._call(self.life.deliver(variables, before))
