@@ -163,7 +163,7 @@ def test_names_are_text_whatever_stands_in_them() -> None:
     name = "<script>&\"'" + "x" * 60
     shown = Report([reading(0, consumer(name)), reading(5, consumer(name, 4.0, 1.0))]).svg
     assert "<script>" not in shown
-    cut = [text for text in texts(shown) if text.startswith("<script>&") and text.endswith("…")]
+    cut = [text for text in texts(shown) if text.startswith("<script") and "…x" in text]
     assert len(cut) == 2, "in the table and beside its strip"
     assert max(map(len, cut)) < 25
 

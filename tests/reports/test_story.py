@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.panel.streams import three_models
+from tests.panel.streams import Stream, Trial, three_models
 from tests.reports.made import START_S, consumer, reading
 from tsnb.errors import TsnbError
 from tsnb.panel.tape import Tape
-from tsnb.reports.plain import plain, short_names, ticks_s
+from tsnb.reports.plain import plain, ticks_s
 from tsnb.reports.story import story
 from tsnb.telemetry.readings import EndReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.shown.view import StreamView
@@ -131,19 +132,17 @@ def test_an_axis_has_few_round_times(seconds: float) -> None:
     assert len(ticks) <= 10
 
 
-@pytest.mark.parametrize(
-    ("names", "written"),
-    [
-        (["cnn", "resnet"], ["cnn", "resnet"]),
-        (["a-very-long-name"], ["a-very-lo…"]),
-        (["net50-lr0.1-cosine", "net50-lr0.2-cosine"], ["…lr0.1…", "…lr0.2…"]),
-        (["net50-lr1", "net50-lr1-longer"], ["net50-lr1", "…lr1-long…"]),
-        (["one-is-too-long", "two"], ["one-is-to…", "two"]),
-    ],
-)
-def test_names_of_a_sweep_can_be_told_apart_when_they_are_cut(names: list[str], written: list[str]) -> None:
-    """In ten characters; what all share gives way first."""
-    assert list(short_names(names, 10).values()) == written
+def test_names_that_begin_alike_can_be_told_apart_below_the_heads() -> None:
+    """Numbers stand below their heads, also where names need a letter more than their column has."""
+    lrs, nets = ("0.0003", "0.003"), ("small-cnn", "wide-cnn")
+    names = [f"train-lr{lr}-net{net}-decay{k}" for lr in lrs for net in nets for k in (0.1, 0.01)]
+    readings = list(Stream([Trial(name, 0.05) for name in names]).run(10))
+    lines = plain(story(readings)).splitlines()
+    at = next(k for k, line in enumerate(lines) if line.startswith("trial "))
+    rows = lines[at + 1 : at + 1 + len(names)]
+    assert len({row.split()[0] for row in rows}) == len(names), rows
+    end = lines[at].index("attached") + len("attached")
+    assert all(re.search(r"\d:\d\d$", row[:end]) for row in rows), rows
 
 
 def test_live_advice_does_not_flip_and_is_that_of_the_report() -> None:

@@ -24,7 +24,7 @@ from tsnb.telemetry.readings import (
 )
 from tsnb.telemetry.shown.view import StreamView
 from tsnb.text.numbers import count
-from tsnb.top.view import screen
+from tsnb.top.view import ALL, screen
 
 GIB = 1 << 30
 HOST = HostReading(
@@ -51,9 +51,9 @@ def told(imagined: Stream, seconds: float, host: HostReading | None = None) -> S
     return view
 
 
-def drawn(view: StreamView, width: int = 150, hint: str = "") -> str:
+def drawn(view: StreamView, width: int = 150, hint: str = "", most: int = 12) -> str:
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(screen(view, width, hint))
+    console.print(screen(view, width, hint, most))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -264,10 +264,14 @@ def test_trials_that_left_stay_below_the_rest_up_to_a_bound() -> None:
     """A sweep of fifty trials does not fill the terminal; those who are here are all there."""
     many = Stream([Trial(f"t{k}", 0.05, joins_s=k * 1.0, leaves_s=k * 1.0 + 1.5) for k in range(30)])
     many.trials.append(Trial("stays", 0.05))
-    text = drawn(told(many, 32))
+    view = told(many, 32)
+    text = drawn(view)
     assert len([line for line in text.splitlines() if line.startswith("■")]) == 12
     assert "left" not in row(text, "stays")
     assert "left" in row(text, "t28")
+    assert "and 19 more that left before; tsnb top --once lists all" in text
+    whole = drawn(view, most=ALL)
+    assert len([line for line in whole.splitlines() if line.startswith("■")]) == 31 and "more" not in whole
 
 
 def test_a_trial_that_has_left_has_its_mean_speed_and_shares_while_others_train() -> None:
@@ -304,6 +308,16 @@ def test_a_name_that_is_long_or_looks_like_markup_does_no_harm() -> None:
     text = drawn(view, 100)
     assert "…" in text
     assert "[bold]x" in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 150])
+def test_names_that_begin_alike_can_be_told_apart(width: int) -> None:
+    """Twelve rows said "momentum-against-clas…"."""
+    arms = [f"momentum-against-classify-{k}-{arm}" for k in range(1, 7) for arm in ("incumbent", "candidate")]
+    view = StreamView()
+    view.feed(stream(*map(consumer, arms)))
+    names = [line.split()[1] for line in drawn(view, width).splitlines() if line.startswith("■")]
+    assert len(set(names)) == 12 and "…1-incumbent" in names, names
 
 
 def test_the_number_that_decides_has_a_column_beside_a_second_loss() -> None:

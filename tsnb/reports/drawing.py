@@ -23,14 +23,13 @@ from tsnb.reports.learned.curves import Curves, draw_curves
 from tsnb.reports.learned.duelled import draw_duels
 from tsnb.reports.plain import (
     plain,
-    short_names,
     subtitle,
     ticks_s,
     when,
 )
 from tsnb.reports.story import Story
 from tsnb.reports.strips import COUNTED, Numbers, Strips
-from tsnb.reports.svg import COMPUTING, Picture, colours_of, fitted, shapes_of, text_width, wrapped
+from tsnb.reports.svg import COMPUTING, Picture, colours_of, fitted, named, shapes_of, text_width, wrapped
 from tsnb.show.words import PART_NAMES
 from tsnb.telemetry.lives.runs import next_step
 from tsnb.telemetry.lives.spent import PARTS, Spent, parts_of
@@ -180,7 +179,7 @@ def _table(
         )
     y += 8
     scale = (BAR[1] - moved - BAR[0]) / max(1e-9, *(trial.total_s for trial in story.trials))
-    names = _fitted([trial.name for trial in story.trials], LEFT + 17, best)
+    names = _names([trial.name for trial in story.trials], LEFT + 17, best)
     for trial in story.trials:
         picture.line(LEFT, y, RIGHT, y)
         picture.text(LEFT + 17, y + 17, names[trial.name], title=trial.name, bold=trial.name in best)
@@ -198,16 +197,9 @@ def _table(
     return y
 
 
-def _fitted(names: Sequence[str], x: float, bold: Collection[str] = ()) -> dict[str, str]:
+def _names(names: Iterable[str], x: float, bold: Collection[str] = ()) -> dict[str, str]:
     """Return by name what to write of it from some place on, so that it ends before the bars; some are bold."""
-    room, size = BAR[0] - GAP - x, 12
-    found: dict[str, str] = {}
-    for most in range(max(map(len, names), default=0), 0, -1):
-        written = short_names(names, most)
-        found |= {
-            n: w for n, w in written.items() if n not in found and text_width(w, size, bold=n in bold) <= room
-        }
-    return found
+    return named(names, BAR[0] - GAP - x, 12, bold)
 
 
 def _end(trial: Spent) -> str:
@@ -272,7 +264,7 @@ def _strips(picture: Picture, story: Story, strips: Strips, colours: dict[str, s
     placed, rows = _placed(story, span, BAR[0], RIGHT)
     y += 8 + 14 * rows
     top = y
-    names = _fitted([trial.name for trial in story.trials], LEFT)
+    names = _names([trial.name for trial in story.trials], LEFT)
     for trial in story.trials:
         picture.text(LEFT, y + 17, names[trial.name], title=trial.name)
         picture.rect(BAR[0], y + 3, RIGHT - BAR[0], STRIP - 4, "card")
@@ -379,7 +371,7 @@ def _plan(picture: Picture, plan: Timeline, colours: dict[str, str], y: float) -
     picture.text(BAR[0], y, words, "soft", size=11)
     y += 8
     scale = (RIGHT - BAR[0]) / max(1e-9, plan.end_s)
-    names = _fitted([trial.name for trial in plan.trials], LEFT)
+    names = _names([trial.name for trial in plan.trials], LEFT)
     for trial in plan.trials:
         picture.text(LEFT, y + 17, names[trial.name], title=trial.name)
         colour = colours.get(trial.name, COMPUTING)

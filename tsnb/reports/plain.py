@@ -6,9 +6,7 @@ Its names, times and titles are those of the other reports too; numbers are writ
 
 from __future__ import annotations
 
-import itertools
 import math
-import re
 import time
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
@@ -22,41 +20,19 @@ from tsnb.telemetry.lives.cpu_time import cpu_text
 from tsnb.telemetry.lives.runs import next_step, trial_of
 from tsnb.telemetry.lives.spent import Spent, parts_of
 from tsnb.telemetry.shown.outcome import outcome
+from tsnb.text.names import shortened
 from tsnb.text.numbers import clock, count, metric, milliseconds, percent
-from tsnb.text.words import short
 
-__all__ = ["plain", "short_names", "subtitle", "ticks_s", "when"]
+__all__ = ["plain", "subtitle", "ticks_s", "when"]
 
 _TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 
 
+NAME = 20
+"""Letters of a name's column, unless names stay apart by a few more only."""
+
 WIDEST = 160
 """Letters of a line that says how to go on."""
-
-
-def short_names(names: Sequence[str], most: int) -> dict[str, str]:
-    """Return by name what to write in so many characters, so that names of one sweep can still be told apart.
-
-    Where one is too long, what all begin with and end with gives way first: "resnet50-lr0.01-cosine" and
-    "resnet50-lr0.02-cosine" become "…lr0.01…" and "…lr0.02…".
-    """
-    if len(names) < 2 or max(map(len, names)) <= most:
-        return {name: short(name, most) for name in names}
-    head = _shared(names)
-    tail = _shared([name[head:][::-1] for name in names])
-    written = {}
-    for name in names:
-        text = f"…{name[head:]}" if head and len(name) > most else name
-        if tail and len(text) > most:
-            text = text[:-tail] + "…"
-        written[name] = short(text, most)
-    return written
-
-
-def _shared(names: Sequence[str]) -> int:
-    """Return how many characters all begin with, whole words only."""
-    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
-    return len(re.sub(r"[^-_ ]*$", "", "".join(letters[0] for letters in same)))
 
 
 def when(story: Story) -> str:
@@ -97,10 +73,10 @@ _APART = {"joining": "joining", "between": "between", "paused": "paused", "parke
 """Columns of time that is told in seconds: heading by part."""
 
 
-def _columns(parts: Sequence[str]) -> str:
+def _columns(parts: Sequence[str], wide: int) -> str:
     apart = " ".join(f"{heading:>9}" for part, heading in _APART.items() if part in parts)
     return (
-        f"{'trial':<20} {'state':<11} {'attached':>8} {'computing':>10} {'waiting':>8} {'held back':>10} "
+        f"{'trial':<{wide}} {'state':<11} {'attached':>8} {'computing':>10} {'waiting':>8} {'held back':>10} "
         f"{apart} {'samples/s':>10} {'per batch':>9} {'alone':>8} {'CPU s':>7} {'epochs':>7}  last logged"
     )
 
@@ -115,10 +91,11 @@ def plain(story: Story) -> str:
         f"{story.lead} {story.rest}".strip(),
     ]
     if story.trials:
-        names = short_names([trial.name for trial in story.trials], 20)
+        names = shortened([trial.name for trial in story.trials], NAME)
         parts = parts_of(story.trials)
-        rows = (_row(trial, names[trial.name], parts) for trial in story.trials)
-        lines += ["", _columns(parts), *rows]
+        wide = max(NAME, *map(len, names.values()))
+        rows = (_row(trial, f"{names[trial.name]:<{wide}}", parts) for trial in story.trials)
+        lines += ["", _columns(parts, wide), *rows]
         lines += [
             "attached: time on the stream. Shares and samples/s are of this time, without pauses and time-outs."
         ]
@@ -161,8 +138,8 @@ def _row(trial: Spent, name: str, parts: Sequence[str]) -> str:
     apart = " ".join(f"{clock(trial.seconds(part)):>9}" for part in _APART if part in parts)
     state, _ = consumer_state(trial.state, 0.0, live=True)
     row = (
-        f"{name:<20} {state:<11} {clock(trial.total_s):>8} {shares} {apart} "
+        f"{name} {state:<11} {clock(trial.total_s):>8} {shares} {apart} "
         f"{count(trial.samples_per_s):>10} {milliseconds(trial.step_s):>9} {count(trial.alone_per_s):>8} "
         f"{cpu_text(trial.cpu_s):>7} {trial.epochs:>7.2f}  {logged}"
     )
-    return row.rstrip() + (f"\n{'':<20} {trial.state}: {trial.error}" if trial.error else "")
+    return row.rstrip() + (f"\n{'':<{len(name)}} {trial.state}: {trial.error}" if trial.error else "")

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from tsnb.show.words import COLOURS
 from tsnb.telemetry.lives.runs import trial_of
+from tsnb.text.names import family_of, shortened
 
 __all__ = [
     "BETWEEN",
@@ -31,6 +32,7 @@ __all__ = [
     "colours_of",
     "fitted",
     "marked",
+    "named",
     "shapes_of",
     "text_width",
     "wrapped",
@@ -132,6 +134,36 @@ def fitted(text: str, room: float, size: float, *, bold: bool = False) -> str:
     while len(text) > 1 and text_width(text, size, bold=bold) > room:
         text = text[:-2] + "…"
     return text
+
+
+_FEWEST = 9
+"""Letters of a name at least, as in the panel's narrowest table."""
+
+
+def named(names: Iterable[str], room: float, size: float, bold: Collection[str] = ()) -> dict[str, str]:
+    """Return by name what to write of it in so many pixels, so that all can be told apart; some are bold.
+
+    The names of one sweep are cut in one way.
+    """
+    found = list(dict.fromkeys(names))
+    ways = [shortened(found, most) for most in range(max(map(len, found), default=0), _FEWEST - 1, -1)] or [
+        {name: name for name in found}
+    ]
+
+    def fit(way: Mapping[str, str], those: Iterable[str]) -> bool:
+        return all(text_width(way[name], size, bold=name in bold) <= room for name in those)
+
+    families: dict[str, list[str]] = {}
+    for name in found:
+        families.setdefault(family_of(name), []).append(name)
+    written: dict[str, str] = {}
+    for its in families.values():
+        way = next((way for way in ways if fit(way, its)), ways[-1])
+        written |= {name: fitted(way[name], room, size, bold=name in bold) for name in its}
+    if len(set(written.values())) == len(written):
+        return written
+    way = next((way for way in ways if fit(way, found)), ways[-1])
+    return {name: fitted(way[name], room, size, bold=name in bold) for name in found}
 
 
 def wrapped(lead: str, rest: str, room: float, size: float) -> Iterator[list[tuple[str, bool]]]:

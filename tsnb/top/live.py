@@ -21,7 +21,7 @@ from tsnb.telemetry.following import Follower, look
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.shown.view import StreamView
 from tsnb.text.numbers import clock
-from tsnb.top.view import screen
+from tsnb.top.view import ALL, screen
 
 __all__ = ["top"]
 
@@ -63,7 +63,7 @@ def top(name: str | None = None, once: bool = False) -> None:
 def _print(view: StreamView) -> None:
     """Print the screen as it shall stay."""
     console = Console() if sys.stdout.isatty() else Console(width=_ONCE_WIDTH)
-    console.print(screen(view, console.width), soft_wrap=not console.is_terminal)
+    console.print(screen(view, console.width, most=ALL), soft_wrap=not console.is_terminal)
 
 
 class _Heard:
@@ -84,14 +84,14 @@ class _Heard:
         self.view.note(state, text)
 
     def draw(self, width: int, hint: str = "") -> RenderableType:
-        """Return the screen."""
+        """Return the screen; without a hint about keys it is one that stays, with all trials."""
         with self.view.lock:
             silent_s = time.monotonic() - self._heard_s
             if silent_s > _STALE_S and self.view.state in LIVE:
                 self.view.note(
                     "stale", f"No data for {clock(silent_s)}: the stream's process is busy or stopped."
                 )
-            return screen(self.view, width, hint)
+            return screen(self.view, width, hint) if hint else screen(self.view, width, most=ALL)
 
 
 def _show(name: str) -> None:

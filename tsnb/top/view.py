@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 
@@ -17,8 +18,9 @@ from tsnb.telemetry.shown.rates import UNKNOWN, Pace
 from tsnb.telemetry.shown.rows import Row
 from tsnb.telemetry.shown.view import StreamView
 from tsnb.text import numbers
+from tsnb.text.names import shortened
 
-__all__ = ["screen"]
+__all__ = ["ALL", "screen"]
 
 _TONES = {"ok": "green", "warn": "yellow", "bad": "red", "soft": "bright_black"}
 _SOFT = "bright_black"
@@ -35,7 +37,9 @@ _MIB = 1024 * 1024
 _MARKS, _RECENT_S = 3, 600.0
 """What changed lately: so many marks, none older than ten minutes."""
 
-_WIDEST_NAME = 24
+_WIDEST_NAME, _SPARE = 24, 4
+"""Letters of a name, and as many more where names do not stay apart otherwise."""
+
 _NARROWEST_NAME = 10
 _SQUARES = 16
 """Larger windows are written as numbers."""
@@ -46,7 +50,10 @@ _BAR = (10, 24)
 _WHERE = "where its time goes"
 
 _ROWS = 12
-"""Trials that are here, and the latest of those that left."""
+"""Trials that are here, and the latest of those that left, on a screen that is drawn again and again."""
+
+ALL = sys.maxsize
+"""As many rows as there are trials."""
 
 _KEPT = "\ue000"
 """Stands for a space that no line may end at; rich knows none."""
@@ -59,18 +66,21 @@ class _Column:
         self.title, self.width, self.cell, self.right = title, width, cell, right
 
 
-def screen(view: StreamView, width: int, hint: str = "") -> RenderableType:
+def screen(view: StreamView, width: int, hint: str = "", most: int = _ROWS) -> RenderableType:
     """Return the screen as rich draws it.
 
     Args:
         view: The stream's state.
         width: Columns of the terminal.
         hint: A line about the keys.
+        most: Rows of the table, unless more trials are here; the rest is counted.
     """
     parts: list[RenderableType] = [_packed(_header(view), width), Text(), _sentence(view, width), Text()]
-    rows = view.shown(_ROWS)
+    rows = view.shown(most)
     if rows:
-        parts += [_table(view, rows, width), Text(), _key(width)]
+        more = len(view.shown(ALL)) - len(rows)
+        rest = f"and {more} more that left before; tsnb top --once lists all" if more else ""
+        parts += [_table(view, rows, width), Text(rest, _SOFT), _key(width)]
         if view.state in words.LIVE:
             parts.append(
                 _packed([_pair(title.lower(), said) for title, said in words.flow(view).items()], width)
@@ -129,7 +139,7 @@ def _epoch(view: StreamView, reading: StreamReading, live: bool) -> Text:
 
 def _sentence(view: StreamView, width: int) -> Text:
     say = view.say
-    pace = next((row.number for row in view.shown(_ROWS) if row.name == say.pace), None)
+    pace = next((row.number for row in view.shown(ALL) if row.name == say.pace), None)
     kinds = {"failed": "red", "loader-bound": "yellow"}
     edge = _colour(pace) if pace is not None else kinds.get(say.kind, _SOFT)
     lead, rest = view.outcome
@@ -145,7 +155,8 @@ def _sentence(view: StreamView, width: int) -> Text:
 
 
 def _table(view: StreamView, rows: Sequence[Row], width: int) -> Table:
-    name = min(_WIDEST_NAME, max(_NARROWEST_NAME, *(len(row.name) for row in rows)) + 2)
+    names = shortened([row.name for row in rows], _WIDEST_NAME - 2)
+    name = min(_WIDEST_NAME + _SPARE, max(_NARROWEST_NAME, *map(len, names.values())) + 2)
     columns = _fitting(view, rows, width - name)
     table = Table(box=None, pad_edge=False, header_style=_SOFT, show_edge=False)
     table.add_column("trial", width=name, no_wrap=True, overflow="ellipsis")
@@ -153,7 +164,7 @@ def _table(view: StreamView, rows: Sequence[Row], width: int) -> Table:
         side = "right" if column.right else "left"
         table.add_column(column.title, width=column.width, no_wrap=True, overflow="ellipsis", justify=side)  # type: ignore[arg-type]
     for row in rows:
-        first = Text.assemble(("■ ", _colour(row.number)), row.name)
+        first = Text.assemble(("■ ", _colour(row.number)), names[row.name])
         cells = [first, *(column.cell(row) for column in columns)]
         table.add_row(*cells, style=None if row.here and view.state in words.LIVE else "dim")
     return table

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tsnb.reports.svg import Picture, fitted
+from tsnb.reports.svg import Picture, fitted, named
 from tsnb.telemetry.lives.runs import trial_of
 from tsnb.telemetry.lives.spent import Spent
 from tsnb.telemetry.shown.outcome import MARKS
@@ -92,10 +92,11 @@ def beside_lines(rows: Sequence[Beside]) -> Iterator[str]:
     if rows:
         yield ""
         yield "Trials without a stream:"
+    wide = max([20, *(len(one.name) for one in rows)])
     for one in rows:
-        yield f"{one.name:<20} {one.state:<11} {one.when}  {one.numbers}".rstrip()
+        yield f"{one.name:<{wide}} {one.state:<11} {one.when}  {one.numbers}".rstrip()
         if one.error:
-            yield f"{'':<20} {one.state}: {one.error}"
+            yield f"{'':<{wide}} {one.state}: {one.error}"
 
 
 def draw_beside(picture: Picture, rows: Sequence[Beside], span: tuple[float, float], y: float) -> float:
@@ -113,9 +114,10 @@ def draw_beside(picture: Picture, rows: Sequence[Beside], span: tuple[float, flo
     y += 34
     picture.spans(left, y, [("Trials without a stream", True)], size=13)
     y += 8
+    names = named([one.name for one in rows], STATE - left - GAP, 12)
     for one in rows:
         picture.line(left, y, right, y)
-        picture.text(left, y + 17, fitted(one.name, STATE - left - GAP, 12), title=one.name)
+        picture.text(left, y + 17, names[one.name], title=one.name)
         picture.text(STATE, y + 17, f"{MARKS.get(one.state, '')} {one.state}".strip())
         picture.text(RAN, y + 17, one.when, at="end")
         picture.text(NUMBERS, y + 17, fitted(one.numbers, right - NUMBERS, 12), title=one.numbers)

@@ -15,7 +15,7 @@ from tsnb.records.scores import known_direction
 from tsnb.reports.learned.ticks import is_share, texts_of, ticks
 from tsnb.reports.logged import thinned
 from tsnb.reports.ranges import DrawnLine, calm_extent, gave_up, in_range, padded
-from tsnb.reports.svg import Picture, fitted, text_width
+from tsnb.reports.svg import Picture, fitted, named, text_width
 from tsnb.telemetry.lives.spent import Spent
 from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
 from tsnb.telemetry.shown import curves as shown
@@ -41,6 +41,9 @@ COLOURED = 8
 
 NAMED = 2
 """More trials than this that leave a chart are counted."""
+
+NAME = 108
+"""Pixels of a name at most."""
 
 GAP = 13
 """Pixels between two names."""
@@ -211,8 +214,9 @@ def _chart(
     """Draw one chart; `box`: its edges, and the lowest and highest value of its y axis."""
     (left, right, top, bottom), ys = box
     lines = {trial: line_of(curve) for trial, curve in its.items()}
-    named = list(its)[:COLOURED]
-    room = min(130.0, 20 + max(text_width(one, 11) for one in named))
+    first = list(its)[:COLOURED]
+    names = {one: name for one, name in named(its, NAME, 11).items() if one in first}
+    room = 22 + max(text_width(name, 11) for name in names.values())
     xs = 0.0, max(1.0, *(point[1] for curve in its.values() for point in curve.points))
     chart = Axes(left + 44, right - room, top, bottom, xs, ys)
     heights = ticks(*ys, 5)
@@ -222,22 +226,23 @@ def _chart(
     for batches in ticks(*xs, 4, least=1):
         at = "end" if batches == xs[1] else "middle"
         picture.text(chart.x(batches), bottom + 16, count(batches), "soft", size=10.5, at=at)
-    for trial in [*reversed([one for one in its if one not in named]), *reversed(named)]:
-        colour = colours[trial] if trial in named else "held-line"
+    for trial in [*reversed([one for one in its if one not in names]), *reversed(first)]:
+        colour = colours[trial] if trial in names else "held-line"
         logged = [(point[1], point[6]) for point in its[trial].points]
-        if trial in named and logged != lines[trial]:
+        if trial in names and logged != lines[trial]:
             picture.stroke(_path(chart, thinned(logged, POINTS), 0), colour, 0.8, opacity=0.28)
-        picture.stroke(_path(chart, _fewer(lines[trial])), colour, 1.8 if trial in named else 1.0)
-        if len(logged) == 1 and trial not in named:  # the others have a mark at their last point
+        picture.stroke(_path(chart, _fewer(lines[trial])), colour, 1.8 if trial in names else 1.0)
+        if len(logged) == 1 and trial not in names:  # the others have a mark at their last point
             batches, value = logged[0]
             picture.path(_round(chart.x(batches), chart.y(value), 2), colour)
-    _names(picture, chart, {one: lines[one][-1] for one in named}, colours, shapes, marks)
+    _names(picture, chart, {one: lines[one][-1] for one in first}, names, colours, shapes, marks)
 
 
 def _names(
     picture: Picture,
     chart: Axes,
     ends: Mapping[str, Point],
+    names: Mapping[str, str],
     colours: Mapping[str, str],
     shapes: Mapping[str, str],
     marks: Mapping[str, str],
@@ -256,7 +261,7 @@ def _names(
         else:
             picture.shape(shapes[trial], x, own, 8, colours[trial])
         picture.shape(shapes[trial], chart.right + 12, y - beyond, 9, colours[trial])
-        picture.text(chart.right + 20, y - beyond + 4, fitted(trial, 108, 11), size=11, title=trial)
+        picture.text(chart.right + 20, y - beyond + 4, names[trial], size=11, title=trial)
 
 
 def _mark(picture: Picture, mark: str, x: float, y: float, colour: str) -> None:
