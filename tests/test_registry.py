@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.hostile import changed_somewhere
+from tsnb.cli import main
 from tsnb.config import LONGEST_SOCKET, check_name, private_directory
 from tsnb.discovery import registry
 from tsnb.discovery.entries import OWNER, this_owner
@@ -286,3 +287,16 @@ def test_a_process_that_dies_is_known_to_as_soon_as_its_sockets_close() -> None:
         assert is_ending(child.pid)
         child.stdout.close()
         ours.close()
+
+
+@pytest.mark.parametrize("command", ["status", "top", "stop"])
+def test_a_command_that_names_no_stream_says_how_to_name_one(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its own name: `tsnb top` said to run `tsnb status`."""
+    for name in ("digits", "other"):
+        monkeypatch.setenv(OWNER, f"1-{name}")
+        registry.register(name, "address", f"notebook {name}.ipynb")
+    monkeypatch.setenv(OWNER, "1-1")
+    assert main([command]) == 1
+    assert f" Name one, for example tsnb {command} digits.\n" in capsys.readouterr().err

@@ -83,6 +83,9 @@ class StreamNotNamed(ProducerNotFound):
     Fix: Name one of the streams that the message lists, for example `tsnb.attach(stream="mnist")`.
     """
 
+    example = ""
+    """The name of one of them; empty: the message is as it should be wherever it is shown."""
+
 
 class NameInUse(TsnbError, ValueError):
     """A running stream or trial already has this name.

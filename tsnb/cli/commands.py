@@ -21,7 +21,7 @@ from tsnb.cli import streams
 from tsnb.cli.measuring import add_plan, add_stalls
 from tsnb.cli.trials import add_duel_command, add_logs, add_results, add_sweep_command
 from tsnb.config import PACINGS, way_out
-from tsnb.errors import ExtraMissing, TsnbError
+from tsnb.errors import ExtraMissing, StreamNotNamed, TsnbError
 from tsnb.experiments.verbs import VERBS
 from tsnb.growing.selection import add_rounds
 from tsnb.native.endings import raise_again
@@ -119,6 +119,10 @@ def _guarded(options: argparse.Namespace, run: Callable[[argparse.Namespace], in
     """Run a command; return its exit status."""
     try:
         return run(options) or 0
+    except StreamNotNamed as error:
+        said, _, _ = str(error).partition(" Name one, for example ")
+        example = f" Name one, for example tsnb {options.command} {error.example}."
+        return _failed(options, f"{said}{example}" if error.example and "name" in options else str(error))
     except (TsnbError, ValueError, TypeError) as error:
         return _failed(options, str(error))
     except OSError as error:

@@ -257,10 +257,12 @@ def find(name: str | None = None) -> Entry:
         )
     listed = ", ".join(map(str, served))
     if name is None:
-        raise StreamNotNamed(
+        error = StreamNotNamed(
             f"Several streams are running: {listed}. Name one, for example "
             f"tsnb.attach(stream={served[0].name!r}), or tsnb status {served[0].name} in a terminal."
         )
+        error.example = served[0].name
+        raise error
     hint = did_you_mean(name, [e.name for e in served])
     raise ProducerNotFound(f"No stream named {name!r} is running.{hint} Running: {listed}.")
 
