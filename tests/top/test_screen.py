@@ -337,3 +337,25 @@ def test_a_lag_beyond_the_window_is_explained_in_top_and_in_status() -> None:
     said = "cnn is 4,093 batches behind the front, more than the window of 8."
     assert said in drawn(far, 200) and said in as_text(far, "s")
     assert "behind the front" not in drawn(near, 200) + as_text(near, "s")
+
+
+def test_heads_of_status_stand_apart_and_shares_sum_up() -> None:
+    """It had "held per batch" in one, 8468 beside 2,123, and shares whose rest, between epochs, had no column."""
+    view = StreamView()
+    for k in range(40):
+        own = {"computing_s": 0.41 * k, "waiting_s": 0.06 * k, "held_s": 0.28 * k, "joining_s": 0.04 * k}
+        view.feed(
+            stream(
+                consumer("cnn", batches=k, attached_s=float(k), samples=8468 * k, **own), time_s=1000.0 + k
+            )
+        )
+    lines = as_text(view, "s").splitlines()
+    at = next(k for k, line in enumerate(lines) if line.startswith("trial "))
+    heads, cells = (re.split(r"\s{2,}", line.strip()) for line in lines[at : at + 2])
+    assert {"held", "joining", "between", "per batch"} < set(heads) and len(heads) == len(cells), lines[
+        at : at + 2
+    ]
+    row = dict(zip(heads, cells, strict=True))
+    assert row["samples/s"] == "8,468"
+    parts = ("computing", "waiting", "held", "joining", "between")
+    assert [row[part] for part in parts] == ["41 %", "6 %", "28 %", "4 %", "21 %"]

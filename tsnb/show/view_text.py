@@ -18,7 +18,7 @@ __all__ = ["as_text"]
 _NAME = 20
 """Letters of a trial's name at least: the column is as wide as the longest, so that numbers stand below their heads."""
 
-_SELDOM = {"joining": "joining", "paused": "paused", "timed out": "timed_out"}
+_SELDOM = {"joining": "joining", "paused": "paused", "timed out": "timed_out", "between": "between"}
 """Columns of shares that are shown where a trial has any: of `Pace`, by heading."""
 
 
@@ -47,7 +47,7 @@ def _as_text(view: StreamView, title: str, recorded: bool) -> str:
     ended = [row for row in known if row.end and not row.here]
     if rows or ended:
         paces = [row.told for row in rows] + [row.whole.pace for row in ended]
-        seldom = [head for head, part in _SELDOM.items() if any(getattr(p, part) >= 0.005 for p in paces)]
+        seldom = [head for head, part in _SELDOM.items() if any(_share(p, part) >= 0.005 for p in paces)]
         lines += ["", f"{'trial':<{wide}} {_text_columns(seldom)}"]
         lines += [f"{row.name:<{wide}} {_text_row(row, view.best, seldom)}" for row in rows]
         lines += [f"{row.name:<{wide}} {_text_end(row, view.best, seldom)}" for row in ended]
@@ -66,21 +66,32 @@ def _as_text(view: StreamView, title: str, recorded: bool) -> str:
 def _text_columns(seldom: Sequence[str]) -> str:
     """Return the headings.
 
-    `per batch`: what it computes on one. `alone`: samples/s with a batch always ready and nobody to wait for. `left`:
-    until its last epoch is over; "epoch": to the end of this one, as the number of its epochs is not known.
+    `between`: in its own code between epochs, so that a row sums up. `per batch`: what it computes on one. `alone`:
+    samples/s with a batch always ready and nobody to wait for. `left`: until its last epoch is over; "epoch": to the
+    end of this one, as the number of its epochs is not known.
     """
-    shares = "".join(f" {heading:>9}" for heading in seldom)
+    shares = "".join(f"  {heading:>9}" for heading in seldom)
     return (
-        f"{'state':<14} {'lag':>4} {'samples/s':>10} {'computing':>10} {'waiting':>8} {'held':>6}{shares} "
-        f"{'per batch':>9} {'alone':>8} {'left':>10}"
+        f"{'state':<14} {'lag':>5}  {'samples/s':>9}  {'computing':>9}  {'waiting':>7}  {'held':>5}{shares}  "
+        f"{'per batch':>9}  {'alone':>7}  {'left':>9}"
     )
+
+
+def _share(pace: Pace, part: str) -> float:
+    """Return a share of a pace; that between epochs is the rest, and a pace that is not known has none."""
+    if part != "between":
+        return float(getattr(pace, part))
+    if pace.paused + pace.timed_out >= 1:
+        return 0.0
+    rest = 1.0 - pace.computing - pace.waiting - pace.held - pace.joining
+    return 0.0 if rest < 0 else rest
 
 
 def _text_head(reading: StreamReading, left_s: float, all_left: str) -> str:
     whole = reading.epoch_batches
-    done = f"batch {reading.published}"
+    done = f"batch {numbers.count(reading.published)}"
     if whole:
-        done += f" of {whole} ({numbers.percent(reading.published / whole)})"
+        done += f" of {numbers.count(whole)} ({numbers.percent(reading.published / whole)})"
     left = words.epoch_left(left_s, reading.published / whole) if whole else ""
     window = f"window {reading.window_fill} of {reading.window}, pacing {pacing_text(reading)}"
     after = f", {all_left}" if all_left else ""
@@ -92,7 +103,7 @@ def _text_end(row: Row, best: Mapping[str, str], seldom: Sequence[str]) -> str:
     metrics = "  ".join(_numbers(row, row.last, best))
     error = f"  {row.error}" if row.error else ""
     said = _speed(row.whole.pace, row.whole.pace, seldom)
-    return f"{row.end:<14} {'':>4} {said} {'':>9} {'':>8} {'':>10}  {metrics}{error}".rstrip()
+    return f"{row.end:<14} {'':>5}  {said}  {'':>9}  {'':>7}  {'':>9}  {metrics}{error}".rstrip()
 
 
 def _numbers(row: Row, metrics: Mapping[str, float], best: Mapping[str, str]) -> list[str]:
@@ -103,16 +114,16 @@ def _numbers(row: Row, metrics: Mapping[str, float], best: Mapping[str, str]) ->
 
 def _speed(pace: Pace, told: Pace, seldom: Sequence[str]) -> str:
     """Return samples a second of a pace, and the shares of time of one."""
-    speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
+    speed = numbers.count(pace.samples_per_s)
     shares = (numbers.percent(share) for share in (told.computing, told.waiting, told.held))
-    apart = "".join(f" {numbers.percent(getattr(told, _SELDOM[heading])):>9}" for heading in seldom)
-    return "{:>10} {:>10} {:>8} {:>6}".format(speed, *shares) + apart
+    apart = "".join(f"  {numbers.percent(_share(told, _SELDOM[heading])):>9}" for heading in seldom)
+    return "{:>9}  {:>9}  {:>7}  {:>5}".format(speed, *shares) + apart
 
 
 def _text_row(row: Row, best: Mapping[str, str], seldom: Sequence[str]) -> str:
     pace, told, reading = row.pace, row.told, row.reading
     batch, alone = numbers.milliseconds(pace.step_s), numbers.count(pace.alone_per_s)
-    shares = f"{_speed(pace, told, seldom)} {batch:>9} {alone:>8} {words.remaining(row.eta):>10}"
+    shares = f"{_speed(pace, told, seldom)}  {batch:>9}  {alone:>7}  {words.remaining(row.eta):>9}"
     logged = _numbers(row, row.metrics, best)
     metrics = "  ".join([f"({reading.part})", *logged] if reading.part else logged)
-    return f"{row.waits or row.state:<14} {reading.lag:>4} {shares}  {metrics}".rstrip()
+    return f"{row.waits or row.state:<14} {numbers.count(reading.lag):>5}  {shares}  {metrics}".rstrip()
