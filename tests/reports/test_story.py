@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -14,11 +15,12 @@ from tests.panel.streams import Stream, Trial, three_models
 from tests.reports.made import START_S, consumer, reading
 from tsnb.errors import TsnbError
 from tsnb.panel.tape import Tape
+from tsnb.reports import Report
 from tsnb.reports.plain import plain, ticks_s
 from tsnb.reports.story import story
 from tsnb.telemetry.readings import EndReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.shown.view import StreamView
-from tsnb.text.numbers import clock
+from tsnb.text.numbers import DASH, clock
 
 LOG = Path(__file__).parents[1] / "panel" / "quickstart.jsonl"
 
@@ -209,3 +211,62 @@ def test_the_time_of_training_has_no_hours_in_which_nobody_trained() -> None:
             tape.feed(one)
         assert tape.scene()["say"]["trained"][2] == 16.0
     assert story(early).trained_s == pytest.approx(6.0), "a report while the sweep runs"
+
+
+def early() -> list[StreamReading]:
+    """One trial trains; another has failed before it attached, and its notebook has not told since that it waits."""
+    end = EndReading("classify-lr10.0", "failed", START_S + 2, 7, "ValueError: lr", {})
+    waits = {"classify-lr10.0": "starting", "classify-lr0.1": "starting"}
+    return [
+        reading(0, consumer("classify-lr1.0", 0.0), pending=waits),
+        reading(2, consumer("classify-lr1.0", 1.5, attached_s=2.0), pending=waits),
+        reading(3, consumer("classify-lr1.0", 2.5, attached_s=3.0), pending=waits, ends=(end,)),
+    ]
+
+
+def test_a_trial_that_never_attached_has_no_numbers() -> None:
+    """It had 0:00, 0 % and samples/s 0, as if it had been slow; the panel and `tsnb status` have dashes."""
+    told = Report(early())
+    (row,) = [line for line in told.text.splitlines() if line.startswith("classify-lr10.0 ")]
+    assert "0:00" not in row and "0 %" not in row and row.split()[1] == "failed", row
+    assert set(row.split()[2:]) == {DASH}, row
+    tree = ET.fromstring(told.svg)
+    texts = [(one.get("y"), "".join(one.itertext())) for one in tree.iter("{http://www.w3.org/2000/svg}text")]
+    at = next(y for y, text in texts if text == "classify-lr10.0" * 2)  # its tooltip and itself
+    assert [text for y, text in texts if y == at][1:] == [DASH] * 6
+
+
+def test_what_is_missing_of_one_trial_is_not_said_to_be_missing_here() -> None:
+    """The column of CPU seconds had values, and below it stood that it cannot be measured here."""
+    assert "not measurable here" in Report(early()).text.partition("Energy")[0]
+    uses = {"classify-lr1.0": ProcessReading(0.5, 0, 1)}
+    hosts = [HostReading(2, 1.0, 0, 1, consumers=uses) for _ in early()]
+    seen = [replace(one, host=host) for one, host in zip(early(), hosts, strict=True)]
+    assert f"CPU s {DASH}" not in Report(seen).text, "what never attached needs no reason"
+    late = reading(4, consumer("classify-lr1.0", 3.5, attached_s=4.0), consumer("b", 0.5, attached_s=0.6))
+    assert f"CPU s {DASH}: not measured for this trial." in Report([*seen, late]).text
+
+
+def test_a_trial_that_has_failed_is_not_starting_as_well() -> None:
+    """One of the same name that is started again is."""
+    text = Report(early()).text
+    assert "classify-lr0.1 starting." in text and "classify-lr10.0 starting." not in text
+    (*_, last) = early()
+    again = [
+        replace(last, time_s=START_S + 4, pending={}),
+        replace(last, time_s=START_S + 5, pending={"classify-lr10.0": "starting"}),
+    ]
+    assert "classify-lr10.0 starting." in Report([*early(), *again]).text
+
+
+def test_columns_stand_below_their_heads_whatever_the_state() -> None:
+    """A row of "sets the pace" was two letters further right."""
+    states = {"a": "sets the pace", "b": "held back", "c": "streaming"}
+    here = [consumer(name, 2.0, state=state, attached_s=3.0) for name, state in states.items()]
+    lines = Report([reading(0, *here), reading(3, *here)]).text.splitlines()
+    at = next(k for k, line in enumerate(lines) if line.startswith("trial "))
+    for head in ("attached", "computing", "held back", "alone", "epochs"):
+        end = lines[at].index(head) + len(head)
+        assert all(
+            line[end - 1] != " " and line[end : end + 1] in ("", " ") for line in lines[at + 1 : at + 4]
+        ), head

@@ -22,6 +22,8 @@ from tsnb.reports.learned.beside import draw_beside
 from tsnb.reports.learned.curves import Curves, draw_curves
 from tsnb.reports.learned.duelled import draw_duels
 from tsnb.reports.plain import (
+    attached,
+    epochs,
     plain,
     subtitle,
     ticks_s,
@@ -227,12 +229,8 @@ def _row(
             title = f"{trial.name}: {PART_NAMES[part]} {clock(trial.seconds(part))}"
             picture.rect(x, y + 7, width, 12, colour if part == "computing" else part, title=title)
         x += width
-    values = [
-        clock(trial.total_s),
-        *(percent(trial.share(part)) for part in ("computing", "waiting", "held")),
-        count(trial.samples_per_s),
-        f"{trial.epochs:.2f}",
-    ]
+    shares = (percent(trial.share(part)) for part in ("computing", "waiting", "held"))
+    values = [attached(trial), *shares, count(trial.samples_per_s), epochs(trial)]
     for value, (_, right) in zip(values, COLUMNS, strict=True):
         picture.text(right - (SECOND if len(logged) > 1 else 0), base, value, at="end")
     for number, name in enumerate(logged):

@@ -21,12 +21,15 @@ from tsnb.telemetry.lives.runs import next_step, trial_of
 from tsnb.telemetry.lives.spent import Spent, parts_of
 from tsnb.telemetry.shown.outcome import outcome
 from tsnb.text.names import shortened
-from tsnb.text.numbers import clock, count, metric, milliseconds, percent
+from tsnb.text.numbers import DASH, clock, count, metric, milliseconds, percent
 
-__all__ = ["plain", "subtitle", "ticks_s", "when"]
+__all__ = ["attached", "epochs", "plain", "subtitle", "ticks_s", "when"]
 
 _TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
 
+
+STATE = 11
+"""Letters of a state's column at least."""
 
 NAME = 20
 """Letters of a name's column, unless names stay apart by a few more only."""
@@ -73,10 +76,22 @@ _APART = {"joining": "joining", "between": "between", "paused": "paused", "parke
 """Columns of time that is told in seconds: heading by part."""
 
 
-def _columns(parts: Sequence[str], wide: int) -> str:
+def attached(trial: Spent, part: str = "") -> str:
+    """Return for how long a trial was attached, or what of it went to a part; a dash where it never was."""
+    if trial.total_s <= 0:
+        return DASH
+    return clock(trial.seconds(part) if part else trial.total_s)
+
+
+def epochs(trial: Spent) -> str:
+    """Return the epochs that a trial took; a dash where it was never attached."""
+    return f"{trial.epochs:.2f}" if trial.total_s > 0 or trial.epochs else DASH
+
+
+def _columns(parts: Sequence[str], wide: int, state: int) -> str:
     apart = " ".join(f"{heading:>9}" for part, heading in _APART.items() if part in parts)
     return (
-        f"{'trial':<{wide}} {'state':<11} {'attached':>8} {'computing':>10} {'waiting':>8} {'held back':>10} "
+        f"{'trial':<{wide}} {'state':<{state}} {'attached':>8} {'computing':>10} {'waiting':>8} {'held back':>10} "
         f"{apart} {'samples/s':>10} {'per batch':>9} {'alone':>8} {'CPU s':>7} {'epochs':>7}  last logged"
     )
 
@@ -94,8 +109,11 @@ def plain(story: Story) -> str:
         names = shortened([trial.name for trial in story.trials], NAME)
         parts = parts_of(story.trials)
         wide = max(NAME, *map(len, names.values()))
-        rows = (_row(trial, f"{names[trial.name]:<{wide}}", parts) for trial in story.trials)
-        lines += ["", _columns(parts, wide), *rows]
+        states = {trial.name: consumer_state(trial.state, 0.0, live=True)[0] for trial in story.trials}
+        state = max(STATE, *map(len, states.values()))
+        heads = {name: f"{names[name]:<{wide}} {said:<{state}}" for name, said in states.items()}
+        rows = (_row(trial, heads[trial.name], parts, " " * wide) for trial in story.trials)
+        lines += ["", _columns(parts, wide, state), *rows]
         lines += [
             "attached: time on the stream. Shares and samples/s are of this time, without pauses and time-outs."
         ]
@@ -103,8 +121,7 @@ def plain(story: Story) -> str:
             lines += ["joining: the trial waited for a pass that it could join."]
         lines += ['"per batch" is its computing time per batch.']
         lines += ["alone: samples/s with a batch always ready and no other trial to wait for."]
-        if any(math.isnan(trial.cpu_s) for trial in story.trials):
-            lines += [f"CPU s {cpu_text(math.nan)}: {NOT_MEASURABLE}."]
+        lines += _without_cpu(story.trials)
     lefts = [f"{name} {remaining(eta)}" for name, eta in story.etas.items() if eta.known]
     if lefts:
         lines += [f"Left: {', '.join(lefts)}{story.left and f'; {story.left}'}."]
@@ -129,17 +146,25 @@ def plain(story: Story) -> str:
     return "\n".join(lines)
 
 
-def _row(trial: Spent, name: str, parts: Sequence[str]) -> str:
+def _without_cpu(trials: Sequence[Spent]) -> list[str]:
+    """Say why CPU seconds are not known of trials that were attached."""
+    there = [trial for trial in trials if trial.total_s > 0]
+    lost = [trial for trial in there if math.isnan(trial.cpu_s)]
+    if not lost:
+        return []
+    return [f"CPU s {DASH}: {NOT_MEASURABLE if len(lost) == len(there) else 'not measured for this trial'}."]
+
+
+def _row(trial: Spent, head: str, parts: Sequence[str], room: str) -> str:
     shares = " ".join(
         f"{percent(trial.share(part)):>{width}}"
         for part, width in (("computing", 10), ("waiting", 8), ("held", 10))
     )
     logged = "  ".join(f"{name} {metric(name, value)}" for name, value in trial.metrics.items())
-    apart = " ".join(f"{clock(trial.seconds(part)):>9}" for part in _APART if part in parts)
-    state, _ = consumer_state(trial.state, 0.0, live=True)
+    apart = " ".join(f"{attached(trial, part):>9}" for part in _APART if part in parts)
     row = (
-        f"{name} {state:<11} {clock(trial.total_s):>8} {shares} {apart} "
+        f"{head} {attached(trial):>8} {shares} {apart} "
         f"{count(trial.samples_per_s):>10} {milliseconds(trial.step_s):>9} {count(trial.alone_per_s):>8} "
-        f"{cpu_text(trial.cpu_s):>7} {trial.epochs:>7.2f}  {logged}"
+        f"{cpu_text(trial.cpu_s):>7} {epochs(trial):>7}  {logged}"
     )
-    return row.rstrip() + (f"\n{'':<{len(name)}} {trial.state}: {trial.error}" if trial.error else "")
+    return row.rstrip() + (f"\n{room} {trial.state}: {trial.error}" if trial.error else "")

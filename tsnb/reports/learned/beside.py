@@ -93,8 +93,9 @@ def beside_lines(rows: Sequence[Beside]) -> Iterator[str]:
         yield ""
         yield "Trials without a stream:"
     wide = max([20, *(len(one.name) for one in rows)])
+    state = max([11, *(len(one.state) for one in rows)])
     for one in rows:
-        yield f"{one.name:<{wide}} {one.state:<11} {one.when}  {one.numbers}".rstrip()
+        yield f"{one.name:<{wide}} {one.state:<{state}} {one.when}  {one.numbers}".rstrip()
         if one.error:
             yield f"{'':<{wide}} {one.state}: {one.error}"
 

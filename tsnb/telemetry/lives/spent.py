@@ -98,8 +98,8 @@ class Spent:
         return float(getattr(self, f"{part}_s"))
 
     def share(self, part: str) -> float:
-        """Return what share of the time without pauses and time-outs went to one of `PARTS`; 0 without any."""
-        return self.seconds(part) / self.active_s if self.active_s > 0 else 0.0
+        """Return what share of the time without pauses and time-outs went to one of `PARTS`; nan without any."""
+        return self.seconds(part) / self.active_s if self.active_s > 0 else math.nan
 
     @property
     def step_s(self) -> float:
@@ -113,8 +113,8 @@ class Spent:
 
     @property
     def samples_per_s(self) -> float:
-        """Samples a second of the attached time."""
-        return self.samples / self.active_s if self.active_s > 0 else 0.0
+        """Samples a second of the attached time; nan without any."""
+        return self.samples / self.active_s if self.active_s > 0 else math.nan
 
 
 def parts_of(trials: Sequence[Spent]) -> list[str]:
