@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 from tests.reports.made import consumer, reading
 from tsnb.duels.seeds import Block, Rules
@@ -39,6 +40,27 @@ def test_an_arm_without_a_number_has_the_largest_bar() -> None:
         "<title>seed"
         not in Report(READINGS, duels=[judge([], Rules("loss", "min")).told("new", over=False)]).svg
     )
+
+
+def test_bars_have_a_scale_and_the_numbers_of_their_seeds() -> None:
+    """Bars had neither, so that nobody could say how much better, and on which seed."""
+    svg = Report(READINGS, duels=[judge(BLOCKS, Rules("acc", "max")).told("new", over=True)]).svg
+    texts = re.findall(r"<text [^>]*>([^<]*)</text>", svg)
+    at = texts.index("seed")
+    assert texts[at + 1 : at + 7] == [str(k) for k in range(1, 7)], "decided after six"
+    assert (
+        "0.16 better" in texts
+        and "0.16 worse" not in texts
+        and "40: better" in texts
+        and "40: worse" in texts
+    )
+    few = judge([Block(k, k, 0.5, 0.4 if k % 2 else 0.6) for k in range(1, 7)], Rules("acc", "max"))
+    told = few.told("new", over=False)
+    many = {**told, "blocks": [{**told["blocks"][k % 6], "block": k + 1} for k in range(120)]}
+    texts = re.findall(r"<text [^>]*>([^<]*)</text>", Report(READINGS, duels=[many]).svg)
+    assert "0.1 better" in texts and "0.1 worse" in texts
+    numbers = texts[texts.index("seed") + 1 : texts.index("evidence")]
+    assert numbers[:3] == ["1", "5", "9"], "as many as there is room for"
 
 
 def test_duels_are_those_of_the_trials() -> None:

@@ -22,8 +22,10 @@ sources: list[Callable[[Collection[str]], list[dict[str, Any]]]] = []
 
 LABELS = 150
 """Pixels left of the bars."""
-TALL, APART = 48, 12
-"""Pixels: the height of each of the two rows of bars, and between them."""
+TALL, APART = 48, 20
+"""Pixels: the height of each of the two rows of bars, and between them, where the numbers of seeds stand."""
+SMALL = 9.5
+"""Of the font of scales and seeds."""
 BAR = 14
 """Pixels of a bar, at most."""
 FEWEST = 16
@@ -104,9 +106,13 @@ def draw_bars(picture: Picture, duel: Duelled, span: tuple[float, float], y: flo
     logs = [math.log2(row["evidence"]) * {"better": 1, "worse": -1}.get(row["for"], 0) for row in rows]
     names = [f"seed {row['block']}: {_difference(row)}" for row in rows]
     told = [f"seed {row['block']}: evidence {row['evidence']:.3g}, {row['for'] or 'none'}" for row in rows]
-    _bars(picture, span, y, ("better by seed", gains, names), room)
+    most = max([abs(gain) for gain in gains if math.isfinite(gain)], default=0.0)
+    scale = f"{most:.3g} better", f"{most:.3g} worse" if min(gains) < 0 else ""
+    _bars(picture, span, y, ("better by seed", gains, names), room, scale=scale if most else ("", ""))
+    _seeds(picture, span, y + TALL + 11, [row["block"] for row in rows], room)
     y += TALL + APART
-    _bars(picture, span, y, ("evidence", logs, told), room, decides=math.log2(duel["needed"]))
+    decided = f"{duel['needed']:.3g}: better", f"{duel['needed']:.3g}: worse"
+    _bars(picture, span, y, ("evidence", logs, told), room, decides=math.log2(duel["needed"]), scale=decided)
     return y + TALL
 
 
@@ -130,13 +136,17 @@ def _bars(
     what: tuple[str, Sequence[float], Sequence[str]],
     room: int,
     decides: float = 0.0,
+    scale: tuple[str, str] = ("", ""),
 ) -> None:
-    """Draw bars above and below a line, and where they decide."""
+    """Draw bars above and below a line, and where they decide; `scale`: what its upper and lower end stand for."""
     (label, values, titles), left, width = what, span[0] + LABELS, span[1] - span[0] - LABELS
     most = max([abs(value) for value in values if math.isfinite(value)] + [1.1 * decides]) or 1.0
     middle, half = top + TALL / 2, TALL / 2
     step = width / room
     picture.text(left - 8, middle + 4, label, "soft", at="end")
+    for text, y in zip(scale, (top + 7, top + TALL), strict=True):
+        if text:
+            picture.text(left - 8, y, text, "soft", size=SMALL, at="end")
     picture.rect(left, middle - 0.5, width, 1, "line")
     for side in (1, -1) if decides else ():
         picture.rect(left, middle - side * half * decides / most - 0.5, width, 1, "soft-line")
@@ -150,3 +160,12 @@ def _bars(
             GOOD if value > 0 else BAD,
             title=title,
         )
+
+
+def _seeds(picture: Picture, span: tuple[float, float], y: float, numbers: Sequence[int], room: int) -> None:
+    """Write the number of each seed below its bar; where there is no room for all, of every second or so."""
+    left, step = span[0] + LABELS, (span[1] - span[0] - LABELS) / room
+    wide = max((text_width(str(number), SMALL) for number in numbers), default=0.0) + 4
+    picture.text(left - 8, y, "seed", "soft", size=SMALL, at="end")
+    for at in range(0, len(numbers), max(1, math.ceil(wide / step))):
+        picture.text(left + step * (at + 0.5), y, str(numbers[at]), "soft", size=SMALL, at="middle")
