@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -135,3 +136,39 @@ def brightness(page: Page) -> float:
           return (r + g + b) / 3;
         }""")
     )
+
+
+PLACES = """() => [...document.querySelectorAll("figure")].map((figure) => {
+  const whole = figure.getBoundingClientRect();
+  return [...figure.querySelectorAll(".annotation-text, .gtitle, .legendtext, .xtitle")].map((text) => {
+    const box = text.getBoundingClientRect();
+    const inside = [box.left - whole.left, box.top - whole.top, whole.right - box.right, whole.bottom - box.bottom];
+    return [text.textContent, ...inside, box.left, box.top, box.right, box.bottom];
+  });
+})"""
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+def test_the_figures_of_a_page_are_whole_on_a_phone_too(browser: Browser, tmp_path: Path, width: int) -> None:
+    """What trials did was cut at the edge, names lay over each other, and the title covered the legend."""
+    names = [f"train_mlp-lr{lr}-width{wide}" for lr in (0.01, 0.001) for wide in (64, 256, 512)]
+    trials = [
+        Trial(name, 0.02 + 0.01 * k, joins_s=1.5 * k, leaves_s=57 - 3 * k) for k, name in enumerate(names)
+    ]
+    path = Report(list(Stream(trials, name="digits").run(60)), ended=True).save(tmp_path / "report.html")
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(path.as_uri())
+    page.wait_for_selector("figure:last-of-type .xtitle")
+    figures = page.evaluate(PLACES)
+    assert len(figures) == 7 and sum(map(len, figures)) > 60
+    for texts in figures:
+        said = " ".join(text for text, *_ in texts)
+        assert "joined" in said or "where each second went" in said, said
+        for k, (text, *inside, left, top, right, bottom) in enumerate(texts):
+            assert min(inside) >= -0.5, f"{text!r} is cut"
+            for other, _, _, _, _, left2, top2, right2, bottom2 in texts[k + 1 :]:
+                apart = right <= left2 or right2 <= left or bottom <= top2 + 2 or bottom2 <= top + 2
+                assert apart, f"{text!r} runs into {other!r}"
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.querySelector('.picture svg').getBoundingClientRect().width") >= 640
+    page.close()

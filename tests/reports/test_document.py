@@ -130,6 +130,15 @@ def test_names_end_before_their_bars_and_are_whole_in_their_tooltips() -> None:
         assert name != "illicit-filling-till-1" or word == name
 
 
+@pytest.mark.parametrize(("joining_s", "named"), [(0.2, True), (0.0005, False)])
+def test_what_a_bar_shows_is_in_the_key(joining_s: float, named: bool) -> None:
+    """A sliver of "waiting to join a pass" had no colour in the key."""
+    there = consumer("a", 1.5, 0.2, joining_s=joining_s, attached_s=2.0)
+    svg = Report([reading(0, consumer("a")), reading(2, there)]).svg
+    assert ("waiting to join a pass" in texts(svg)) is named
+    assert ("<title>a: waiting to join a pass" in svg) is named
+
+
 def test_the_bars_are_as_long_as_the_time(made: Report) -> None:
     """A trial's bar, part by part, in proportion to its seconds."""
     tree = ET.fromstring(made.svg)

@@ -9,7 +9,8 @@ import pytest
 from tests.panel.streams import three_models
 from tests.reports.made import consumer, reading
 from tsnb.errors import TsnbError
-from tsnb.reports.figures import WORDS, draw_logged, draw_word, since_start
+from tsnb.reports.figures import WORDS, draw_logged, draw_word
+from tsnb.reports.look import since_start
 from tsnb.show.words import COLOURS
 from tsnb.telemetry.readings import GpuReading, HostReading, ProcessReading, StreamReading
 
@@ -80,10 +81,15 @@ def test_the_numbers_are_the_readings(readings: list[StreamReading]) -> None:
 def test_what_changed_is_marked(readings: list[StreamReading]) -> None:
     """A dotted line and the words of `tsnb.telemetry.shown.marks`."""
     figure = draw_word("share", readings)
-    assert [a.text for a in figure.layout.annotations] == [
-        "resnet10 joined", "resnet18-wide joined", "resnet18-wide-sgd joined",
-    ]  # fmt: skip
-    assert [shape.x0 for shape in figure.layout.shapes] == [a.x for a in figure.layout.annotations]
+    first, second = figure.layout.annotations
+    assert (
+        first.hovertext == "resnet10 joined<br>resnet18-wide joined"
+        and first.text == "resnet10 joined, 1 more"
+    )
+    assert second.hovertext == "resnet18-wide-sgd joined" and second.text.endswith(" joined")
+    assert [shape.x0 for shape in figure.layout.shapes][::2] == [first.x, second.x], (
+        "a line for each of the three"
+    )
 
 
 def test_a_line_breaks_where_a_trial_was_not_there() -> None:

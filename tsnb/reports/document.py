@@ -50,9 +50,10 @@ PAGE = """<!doctype html>
 <title>{title}</title>
 <style>:root{{color-scheme:light dark}}
 body{{max-width:960px;margin:24px auto;padding:0 16px;font-family:system-ui,sans-serif}}
+.picture{{overflow-x:auto}}.picture svg{{min-width:680px}}
 figure{{margin:20px 0;border-radius:8px;overflow:hidden;background:#fff}}</style>
 </head><body><main>
-{picture}
+<div class="picture">{picture}</div>
 {figures}
 </main></body></html>
 """

@@ -34,7 +34,7 @@ from tsnb.reports.strips import COUNTED, Numbers, Strips
 from tsnb.reports.svg import COMPUTING, Picture, colours_of, fitted, named, shapes_of, text_width, wrapped
 from tsnb.show.words import PART_NAMES
 from tsnb.telemetry.lives.runs import next_step
-from tsnb.telemetry.lives.spent import PARTS, Spent, parts_of
+from tsnb.telemetry.lives.spent import Spent, parts_of
 from tsnb.telemetry.shown.marks import Mark
 from tsnb.telemetry.shown.outcome import MARKS, best_of, metrics_of, outcome
 from tsnb.text.numbers import clock, count, metric, percent
@@ -168,6 +168,7 @@ def _table(
     picture.text(BAR[0], y, "where its time went", "soft", size=11)
     for heading, x in COLUMNS:
         picture.text(x - moved, y, heading, "soft", size=11, at="end")
+    parts = parts_of(story.trials)
     best = {trial.name for found in [best_of(story.latest, story.compared)] if found for trial in found[:1]}
     for number, name in enumerate(logged):
         picture.text(
@@ -191,7 +192,7 @@ def _table(
             if mark.kind == "not finite" and mark.consumer == trial.name
         }
         picture.shape(shapes[trial.name], LEFT + 5, y + 13, 10, colours[trial.name])
-        _row(picture, trial, colours[trial.name], y, scale, logged, since)
+        _row(picture, trial, colours[trial.name], y, scale, parts, logged, since)
         y += ROW
         if end := _end(trial):
             picture.text(LEFT + 17, y + 6, fitted(end, RIGHT - LEFT - 17, 11), "soft", size=11, title=end)
@@ -217,13 +218,14 @@ def _row(
     colour: str,
     y: float,
     scale: float,
+    parts: Sequence[str],
     logged: Sequence[str],
     since: Mapping[str, str],
 ) -> None:
     """Draw a trial's row; `since`: since when a number of it is none, by the number's name."""
     base = y + 17
     x = float(BAR[0])
-    for part in PARTS:
+    for part in parts:
         width = trial.seconds(part) * scale
         if width >= 0.05:
             title = f"{trial.name}: {PART_NAMES[part]} {clock(trial.seconds(part))}"

@@ -16,7 +16,6 @@ What they share is a `Chart`: the axis of time, marks, colours, margins.
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,41 +25,39 @@ import numpy as np
 from tsnb.errors import TsnbError
 from tsnb.reports.learned.curves import curves_of
 from tsnb.reports.logged import POINTS, thinned
-from tsnb.reports.look import FAINT, GREY, SPENT, look
+from tsnb.reports.look import FAINT, GREY, LEGEND, SPENT, look, since_start, title_of
 from tsnb.reports.strips import Strips, strips
-from tsnb.reports.svg import COMPUTING, colours_of
+from tsnb.reports.svg import COMPUTING, colours_of, text_width
 from tsnb.show.words import PART_NAMES
 from tsnb.telemetry.lives.runs import lanes_of, runs_apart
 from tsnb.telemetry.lives.spent import parts_of, spent
 from tsnb.telemetry.readings import ConsumerReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.shown.marks import Mark, all_marks
+from tsnb.text.names import shortened
 from tsnb.text.numbers import clock, percent
+from tsnb.text.words import short
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["WORDS", "Chart", "draw_logged", "draw_word", "logged_names", "since_start"]
+__all__ = ["WORDS", "Chart", "draw_logged", "draw_word", "logged_names"]
 
 _HOUR_S = 3600.0
 
-_MIDNIGHT = dt.datetime(2000, 1, 1)  # noqa: DTZ001 (a time since the start belongs to no zone)
-
-_PLACES = 30
-"""Marks that are nearer to each other than this share of the axis are written as one."""
+_PLACES = 10
+"""Marks that are nearer to each other than this part of the axis are written as one, so that a phone has room."""
 
 _DRAWN = 20
-"""Marks drawn at most: more would cover what they explain."""
+"""Lines of marks at most: more would cover what they explain."""
 
+_WRITTEN = 28
+"""Letters of what is written above a mark; all of it is in its tooltip."""
 
-def since_start(times_s: Iterable[float], begin_s: float) -> list[str]:
-    """Return times as plotly's axis of dates takes them, as if the stream had started at midnight of some day.
+_NAME, _MARK_NAME = 18, 12
+"""Letters of a name in a legend and beside a bar, and above a mark, unless more are needed to tell names apart."""
 
-    Not as milliseconds, which such an axis takes too: plotly reads numbers of four digits as years.
-    """
-    return [
-        (_MIDNIGHT + dt.timedelta(seconds=time_s - begin_s)).isoformat(" ", "milliseconds")
-        for time_s in times_s
-    ]
+_LEGEND_ROW = 6
+"""Pixels of height for each name in a legend: on a page of common width three share a row."""
 
 
 class Chart:
@@ -68,6 +65,7 @@ class Chart:
 
     Attributes:
         figure: The figure.
+        names: What to write of each trial's name.
 
     Args:
         readings: The stream's readings, oldest first; not empty.
@@ -79,10 +77,14 @@ class Chart:
 
         self.begin_s = readings[0].time_s
         seconds = readings[-1].time_s - self.begin_s
+        names = dict.fromkeys(c.name for reading in readings for c in reading.consumers)
+        self.names = shortened(list(names), _NAME)
+        self._brief = shortened(list(names), _MARK_NAME)
+        self._height = 400 + _LEGEND_ROW * len(names)
         self.figure: go.Figure = go.Figure()
         self.figure.update_layout(
             template=look(),
-            title={"text": readings[-1].name, "x": 0.01, "font": {"size": 14}},
+            title=title_of(readings[-1].name),
             xaxis={
                 "type": "date",
                 "title": "time since the start, min:s"
@@ -95,7 +97,8 @@ class Chart:
             yaxis={"title": title, "rangemode": "tozero"},
             hovermode="x unified",
             margin={"l": 60, "r": 20, "t": 50, "b": 50},
-            height=400,
+            legend=LEGEND,
+            height=self._height,
         )
         self._mark(readings)
 
@@ -113,10 +116,11 @@ class Chart:
         """
         line = {"color": colour, "width": 1.8, **more.pop("line", {})}
         x = since_start(times_s, self.begin_s)
+        name = self.names.get(name, name)
         self.figure.add_scatter(x=x, y=list(values), mode="lines", name=name, line=line, **more)
 
     def _mark(self, readings: Sequence[StreamReading]) -> None:
-        """Draw where something changed: a dotted line and a few words above, turned so that neighbours fit."""
+        """Draw where something changed: a dotted line and a few words above, upright, so that none runs off an edge."""
         marks = all_marks(readings)
         near_s = (readings[-1].time_s - self.begin_s) / _PLACES
         groups: list[list[Mark]] = []
@@ -125,25 +129,30 @@ class Chart:
                 groups[-1].append(mark)
             else:
                 groups.append([mark])
-        texts = [self._mark_one(group) for group in groups[:_DRAWN]]
+        texts = [self._mark_one(group) for group in groups]
+        dotted = {"color": GREY, "width": 1, "dash": "dot"}
+        for x in since_start([mark.time_s for mark in marks[:_DRAWN]], self.begin_s):
+            self.figure.add_shape(type="line", x0=x, x1=x, y0=0, y1=1, yref="paper", line=dotted)
         if texts:
-            room = min(120, 30 + 3 * max(map(len, texts)))
-            self.figure.update_layout(margin={"t": 20 + room}, height=380 + room)
+            room = 12 + max(text_width(text, 10) for text in texts)
+            self.figure.update_layout(margin={"t": 40 + room}, height=self._height + room - 10)
 
     def _mark_one(self, group: Sequence[Mark]) -> str:
         """Draw marks of about the same time as one; return what it says."""
         (x,) = since_start([group[0].time_s], self.begin_s)
-        dotted = {"color": GREY, "width": 1, "dash": "dot"}
-        self.figure.add_shape(type="line", x0=x, x1=x, y0=0, y1=1, yref="paper", line=dotted)
         said = [mark.text for mark in group]
-        text = ", ".join(said[:2]) + (f", {len(said) - 2} more" if len(said) > 2 else "")
+        first, name = said[0], group[0].consumer
+        if name in self._brief and first.startswith(name):
+            first = self._brief[name] + first[len(name) :]
+        more = f", {len(said) - 1} more" if len(said) > 1 else ""
+        text = short(first, _WRITTEN - len(more)) + more
         hover = "<br>".join(said)
-        words = {"text": text, "hovertext": hover, "font": {"size": 10, "color": GREY}, "textangle": -30}
+        words = {"text": text, "hovertext": hover, "font": {"size": 10, "color": GREY}, "textangle": -90}
         place = {
             "x": x,
             "y": 1.0,
             "yref": "paper",
-            "xanchor": "left",
+            "xanchor": "center",
             "yanchor": "bottom",
             "showarrow": False,
         }
@@ -305,7 +314,6 @@ def _loader(readings: Readings) -> go.Figure:
         "tickmode": "auto",
     }
     chart.figure.update_layout(yaxis2={**right, "range": [0, readings[-1].window * 1.02]}, margin={"r": 60})
-    chart.figure.update_layout(legend={"orientation": "h", "y": -0.22})
     return chart.figure
 
 
@@ -314,6 +322,7 @@ def _spent(readings: Readings) -> go.Figure:
 
     figure = go.Figure()
     trials = spent(readings)
+    names = shortened([trial.name for trial in trials], _NAME)
     colours = colours_of([trial.name for trial in trials], lanes_of(readings))
     # each trial computes in its own colour, so the legend's entry for computing has neither
     figure.add_bar(
@@ -340,11 +349,16 @@ def _spent(readings: Readings) -> go.Figure:
     figure.update_layout(
         template=look(),
         barmode="stack",
-        title={"text": f"{readings[-1].name}: where each second went", "x": 0.01, "font": {"size": 14}},
+        title=title_of(f"{readings[-1].name}: where each second went"),
         xaxis={"title": "time of each trial, s"},
-        yaxis={"type": "category", "autorange": "reversed"},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        margin={"l": 20, "r": 20, "t": 80, "b": 50},
+        yaxis={
+            "type": "category",
+            "autorange": "reversed",
+            "tickvals": list(names),
+            "ticktext": [*names.values()],
+        },
+        legend={**LEGEND, "traceorder": "normal"},
+        margin={"l": 20, "r": 20, "t": 50, "b": 50},
         height=170 + 34 * max(2, len(trials)),
     )
     figure.update_yaxes(automargin=True)

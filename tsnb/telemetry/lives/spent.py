@@ -29,8 +29,8 @@ PARTS = ("computing", "waiting", "held", "joining", "between", "paused", "parked
 """What a trial's time goes to, in the order in which it is drawn."""
 
 _SELDOM = ("joining", "paused", "parked")
-_LEAST_S = 0.5
-"""Of these the trials of a report have spent so much time, or they are not named in it."""
+_LEAST_S, _LEAST = 0.5, 0.01
+"""Of these a trial of a report has spent so many seconds, or that share of its time, or they are not named in it."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,11 @@ class Spent:
 
 def parts_of(trials: Sequence[Spent]) -> list[str]:
     """Return those of `PARTS` that a report of the trials names."""
-    return [p for p in PARTS if p not in _SELDOM or any(trial.seconds(p) >= _LEAST_S for trial in trials)]
+
+    def told(trial: Spent, part: str) -> bool:
+        return trial.seconds(part) >= min(_LEAST_S, max(_LEAST * trial.total_s, 1e-3))
+
+    return [p for p in PARTS if p not in _SELDOM or any(told(trial, p) for trial in trials)]
 
 
 def lives(readings: Iterable[StreamReading]) -> list[Life]:
