@@ -478,7 +478,7 @@ def test_a_trial_that_ended_unseen_has_its_speed_and_shares_on_every_screen() ->
     row = tape.view.rows["gone"].whole.pace
     assert (row.samples_per_s, row.computing, row.waiting, row.held) == pytest.approx((640, 0.6, 0.3, 0.05))
     line = next(each for each in as_text(tape.view, "mnist").splitlines() if each.startswith("gone "))
-    assert line.split() == ["gone", "done", "640", "60", "%", "30", "%", "5", "%", "loss", "0.5"]
+    assert line.split() == ["gone", "done", "640", "60", "%", "30", "%", "5", "%", "5", "%", "loss", "0.5"]
     trial = next(each for each in spent([replace(here, ends=(left, done))]) if each.name == "gone")
     assert trial.samples_per_s == pytest.approx(640) and trial.share("waiting") == pytest.approx(0.3)
     assert trial.active_s == pytest.approx(10)

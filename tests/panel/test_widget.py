@@ -261,7 +261,7 @@ def test_without_widgets_it_says_in_text_what_it_shows(panel: Panel) -> None:
     assert "window" in text
     for word in ("cnn-small", "resnet10", "samples/s", "waiting", "loss"):
         assert word in text
-    assert max(map(len, text.splitlines())) < 150
+    assert max(map(len, text.splitlines())) < 156  # a row has all its shares, and two metrics
 
 
 def test_an_empty_panel_says_so(panel: Panel) -> None:

@@ -70,7 +70,7 @@ def _text_columns(seldom: Sequence[str]) -> str:
     samples/s with a batch always ready and nobody to wait for. `left`: until its last epoch is over; "epoch": to the
     end of this one, as the number of its epochs is not known.
     """
-    shares = "".join(f"  {heading:>9}" for heading in seldom)
+    shares = "".join(f"  {heading:>7}" for heading in seldom)
     return (
         f"{'state':<14} {'lag':>5}  {'samples/s':>9}  {'computing':>9}  {'waiting':>7}  {'held':>5}{shares}  "
         f"{'per batch':>9}  {'alone':>7}  {'left':>9}"
@@ -116,7 +116,9 @@ def _speed(pace: Pace, told: Pace, seldom: Sequence[str]) -> str:
     """Return samples a second of a pace, and the shares of time of one."""
     speed = numbers.count(pace.samples_per_s)
     shares = (numbers.percent(share) for share in (told.computing, told.waiting, told.held))
-    apart = "".join(f"  {numbers.percent(_share(told, _SELDOM[heading])):>9}" for heading in seldom)
+    apart = "".join(
+        f"  {numbers.percent(_share(told, _SELDOM[heading])):>{max(7, len(heading))}}" for heading in seldom
+    )
     return "{:>9}  {:>9}  {:>7}  {:>5}".format(speed, *shares) + apart
 
 
