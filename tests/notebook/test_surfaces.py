@@ -480,8 +480,11 @@ def test_what_a_queued_trial_waits_for_is_the_same_everywhere(
         "large": "it needs 3.0 GiB, and 1.0 GiB are free (this machine)",
         "later": "it starts when 'first' is done",
     }
-    until(lambda: {*tsnb.streams.status("numbers").pending} == {*whys}, LIMIT_S)
-    until(lambda: {*whys} <= {*heard.view.rows} and {*whys} <= {*panel._tape.view.rows}, LIMIT_S)
+    queued = {name: f"queued: {why}" for name, why in whys.items()}  # a moment before, without why
+    until(lambda: tsnb.streams.status("numbers").pending == queued, LIMIT_S)
+    views = (heard.view, panel._tape.view)
+    until(lambda: all({*whys} <= {*view.rows} for view in views), LIMIT_S)
+    until(lambda: all(queued == {n: view.rows[n].pending for n in whys} for view in views), LIMIT_S)
     capsys.readouterr()
     main(["results", "--json"])
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
