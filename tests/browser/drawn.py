@@ -109,8 +109,9 @@ def in_picture(svg: str) -> Curves:
     charts: list[Chart] = []
     square = ""
     for node in ET.fromstring(svg):
-        if node.get("font-size") == "13" and len(node) == 1 and not node.text:
-            charts.append(Chart("".join(node.itertext())))
+        bold = [part for part in node if part.get("font-weight") and not part.tail]
+        if node.get("font-size") == "13" and len(bold) == 1 and not node.text:
+            charts.append(Chart(str(node[0].text)))  # its tooltip, where it is cut
         elif "".join(node.itertext()) == "trial":
             break
         elif charts:

@@ -389,7 +389,9 @@ def open_recorded(notebook: Notebook) -> None:
     panel, lost = page.locator(PANEL), page.get_by_text("Error displaying widget: model not found")
     for _ in range(5):
         notebook.open()
-        panel.or_(lost).first.wait_for(timeout=120_000)
+        panel.or_(lost).first.wait_for(
+            state="attached", timeout=120_000
+        )  # those words are hidden above a picture
         if panel.count():
             return
         page.locator("img[src*='tsnb-still-']").wait_for(state="visible", timeout=60_000)

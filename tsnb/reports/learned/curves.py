@@ -166,7 +166,7 @@ def draw_curves(
     for number, name in enumerate(drawn):
         left = span[0] + number * (width + between)
         heading = fitted(name, width * 0.6, 13, bold=True)
-        picture.spans(left, y + 24, [(heading, True)], size=13, title=name)
+        picture.spans(left, y + 24, [(heading, True)], size=13, title="" if heading == name else name)
         found = {trial.name: curves[name][trial.name] for trial in trials if trial.name in curves[name]}
         its = {trial: finite(curve) for trial, curve in found.items() if finite(curve).points}
         states = {trial.name: trial.state for trial in trials}
