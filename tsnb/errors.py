@@ -83,8 +83,10 @@ class StreamNotNamed(ProducerNotFound):
     Fix: Name one of the streams that the message lists, for example `tsnb.attach(stream="mnist")`.
     """
 
+    said = ""
+    """The message without its last sentence, which says how to name one; empty: it has no such sentence."""
     example = ""
-    """The name of one of them; empty: the message is as it should be wherever it is shown."""
+    """The name of one of them."""
 
 
 class NameInUse(TsnbError, ValueError):

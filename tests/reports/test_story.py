@@ -211,6 +211,9 @@ def test_the_time_of_training_has_no_hours_in_which_nobody_trained() -> None:
             tape.feed(one)
         assert tape.scene()["say"]["trained"][2] == 16.0
     assert story(early).trained_s == pytest.approx(6.0), "a report while the sweep runs"
+    unseen = (ends[1], EndReading("d", "left", START_S + 70, 7, attached_s=10.0))
+    late = story([replace(reading(80), ends=unseen), reading(81, consumer("e"))])
+    assert late.trained_s == pytest.approx(1.0), "it was below 0: nobody knows when the first began"
 
 
 def early() -> list[StreamReading]:

@@ -120,9 +120,8 @@ def _guarded(options: argparse.Namespace, run: Callable[[argparse.Namespace], in
     try:
         return run(options) or 0
     except StreamNotNamed as error:
-        said, _, _ = str(error).partition(" Name one, for example ")
-        example = f" Name one, for example tsnb {options.command} {error.example}."
-        return _failed(options, f"{said}{example}" if error.example and "name" in options else str(error))
+        told = f"{error.said} Name one, for example tsnb {options.command} {error.example}."
+        return _failed(options, told if error.said and "name" in options else str(error))
     except (TsnbError, ValueError, TypeError) as error:
         return _failed(options, str(error))
     except OSError as error:

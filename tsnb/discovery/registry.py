@@ -257,11 +257,11 @@ def find(name: str | None = None) -> Entry:
         )
     listed = ", ".join(map(str, served))
     if name is None:
+        said, example = f"Several streams are running: {listed}.", served[0].name
         error = StreamNotNamed(
-            f"Several streams are running: {listed}. Name one, for example "
-            f"tsnb.attach(stream={served[0].name!r}), or tsnb status {served[0].name} in a terminal."
+            f"{said} Name one, for example tsnb.attach(stream={example!r}), or tsnb status {example} in a terminal."
         )
-        error.example = served[0].name
+        error.said, error.example = said, example
         raise error
     hint = did_you_mean(name, [e.name for e in served])
     raise ProducerNotFound(f"No stream named {name!r} is running.{hint} Running: {listed}.")

@@ -11,6 +11,7 @@ The colours are the panel's own, so that a trial looks the same everywhere.
 
 from __future__ import annotations
 
+import functools
 import html
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -140,15 +141,19 @@ _FEWEST = 9
 """Letters of a name at least, as in the panel's narrowest table."""
 
 
+@functools.lru_cache(maxsize=32)
+def _ways(names: tuple[str, ...]) -> tuple[Mapping[str, str], ...]:
+    """Return names cut to fewer and fewer letters. Kept: a picture asks for each table and chart, and is made anew."""
+    return tuple(shortened(names, most) for most in range(max([_FEWEST, *map(len, names)]), _FEWEST - 1, -1))
+
+
 def named(names: Iterable[str], room: float, size: float, bold: Collection[str] = ()) -> dict[str, str]:
     """Return by name what to write of it in so many pixels, so that all can be told apart; some are bold.
 
     The names of one sweep are cut in one way.
     """
     found = list(dict.fromkeys(names))
-    ways = [shortened(found, most) for most in range(max(map(len, found), default=0), _FEWEST - 1, -1)] or [
-        {name: name for name in found}
-    ]
+    ways = _ways(tuple(found))
 
     def fit(way: Mapping[str, str], those: Iterable[str]) -> bool:
         return all(text_width(way[name], size, bold=name in bold) <= room for name in those)

@@ -26,7 +26,7 @@ class Ends:
         self._here: set[str] = set()
         self._first_s = math.inf  # when the first trial attached, as far as it is known
         self._spans: list[tuple[float, float]] = []  # in which some trial was there, oldest first
-        self._last: StreamReading | None = None
+        self._last_s = 0.0
 
     @property
     def trained(self) -> tuple[float, float] | None:
@@ -37,7 +37,8 @@ class Ends:
     @property
     def idle_s(self) -> float:
         """Seconds between trials in which none was there, as between a training and a sweep that comes later."""
-        return sum(later[0] - before[1] for before, later in itertools.pairwise(self._spans))
+        gaps = itertools.pairwise(self._spans)
+        return sum(max(0.0, later[0] - max(before[1], self._first_s)) for before, later in gaps)
 
     def _there(self, since_s: float, until_s: float) -> None:
         """Note that some trial was there meanwhile."""
@@ -59,10 +60,8 @@ class Ends:
         began = [end.since_s for end in reading.ends if end.since_s]
         self._first_s = min([self._first_s, *began, *([reading.time_s] if here else [])])
         if here:
-            self._there(
-                self._last.time_s if self._last is not None and self._here else reading.time_s, reading.time_s
-            )
-        self._last = reading
+            self._there(self._last_s if self._here else reading.time_s, reading.time_s)
+        self._last_s = reading.time_s
         news: dict[str, EndReading] = {}
         for end in reading.ends:
             if (end.name, end.time_s) not in self._told:
