@@ -18,7 +18,9 @@ from tsnb.panel.tape import Tape
 from tsnb.reports import Report
 from tsnb.reports.plain import plain, ticks_s
 from tsnb.reports.story import story
-from tsnb.telemetry.readings import EndReading, HostReading, ProcessReading, StreamReading
+from tsnb.telemetry.lives.limits import limited
+from tsnb.telemetry.readings import ConsumerReading, EndReading, HostReading, ProcessReading, StreamReading
+from tsnb.telemetry.shown.history import History
 from tsnb.telemetry.shown.view import StreamView
 from tsnb.text.numbers import DASH, clock
 
@@ -166,6 +168,34 @@ def test_live_advice_does_not_flip_and_is_that_of_the_report() -> None:
             said.append(view.say.text.partition("; ")[2])
     assert len(said) > 300
     assert set(said) == {story(readings).rest.partition("; ")[2]}
+
+
+def test_nobody_waited_for_a_trial_that_had_gone_before_it_came() -> None:
+    """It said that a had set the pace and d had waited; d came an hour later, and waited for c."""
+
+    def slow(name: str, s: float, state: str = "sets the pace") -> ConsumerReading:
+        return consumer(name, s, attached_s=s, state=state, pid=sum(name.encode()))
+
+    def quick(name: str, s: float) -> ConsumerReading:
+        return consumer(name, 0.6 * s, held_s=0.4 * s, attached_s=s, pid=sum(name.encode()))
+
+    first = [reading(s, slow("a", s), quick("b", s)) for s in range(60)]
+    later = [reading(3600 + s, slow("c", s), quick("d", s)) for s in range(40)]
+    alone = [reading(s, slow("a", s)) for s in range(60)]
+    assert story([*first, *later], ended=True).lead == "a set the pace."
+    assert story([*first, *later], ended=True).rest.startswith("b waited for slower trials 40 % of its time")
+    told = story([*alone, *later], ended=True)
+    assert (told.lead, told.pace) == ("c set the pace.", "c")
+    assert told.rest.startswith("d waited for slower trials 40 % of its time")
+    view, history = StreamView(), History()
+    for each in (*alone, *later, replace(later[-1], time_s=START_S + 3641, consumers=())):
+        view.feed(each)
+        history.add(each)
+    ends = tuple(EndReading(name, "done", START_S + 3642, sum(name.encode())) for name in "acd")
+    last = replace(later[-1], time_s=START_S + 3643, consumers=(), ends=ends)
+    view.feed(last)
+    history.add(last)
+    assert limited(view, history).startswith("c set the pace. d waited")
 
 
 def test_the_time_of_training_is_the_same_for_who_came_late() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tsnb.telemetry.lives.runs import runs_apart
 from tsnb.telemetry.lives.spent import PARTS, Spent, spent
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
-from tsnb.telemetry.shown.diagnosis import Diagnosis, MeanHost, diagnose, in_the_past
+from tsnb.telemetry.shown.diagnosis import SMALL, Diagnosis, MeanHost, diagnose, in_the_past
 from tsnb.telemetry.shown.history import History
 from tsnb.telemetry.shown.outcome import ENDS
 from tsnb.telemetry.shown.rates import Pace
@@ -62,23 +62,26 @@ class StreamLife:
         # of the time in which some trial read: before the first trial and after the last the loader has nothing to
         # do. A stream that was found under way had counted before its first reading, for longer than the span
         seconds = max([_busy_s(readings), *(trial.inside_s for trial in trials)])
-        # a trial that lived for a moment has next to no part in what limited the stream
-        spoken = SPOKEN * max((trial.inside_s for trial in trials), default=0.0)
-        pace = max(trials, key=lambda trial: trial.pace_s, default=None)
-        setter = pace.name if pace is not None and pace.pace_s > 0 else ""
-        consumers = tuple(_as_reading(t, t.name == setter) for t in trials if t.inside_s >= spoken)
         whole = replace(
             last,
             time_s=first.time_s + seconds,
             state="serving",
             batches=self.batches,
             blocked_s=self._blocked_s,
-            consumers=consumers,
             host=None,
         )
-        # its rows tell shares of the time without pauses and time-outs, and so does the sentence
-        paces = {t.name: Pace(t.samples_per_s, *map(t.share, PARTS[:3])) for t in trials if t.active_s > 0}
-        said = diagnose(nothing, whole, self.host, in_seconds=True, paces=paces)
+
+        def found(those: Sequence[Spent]) -> Diagnosis:
+            setter = max(those, key=lambda trial: trial.pace_s, default=None)
+            pace = setter.name if setter is not None and setter.pace_s > 0 else ""
+            # its rows tell shares of the time without pauses and time-outs, and so does the sentence
+            paces = {t.name: Pace(t.samples_per_s, *map(t.share, PARTS[:3])) for t in those if t.active_s > 0}
+            now = replace(whole, consumers=tuple(_as_reading(t, t.name == pace) for t in those))
+            return diagnose(nothing, now, self.host, in_seconds=True, paces=paces)
+
+        # a trial that lived for a moment has next to no part in what limited the stream
+        spoken = SPOKEN * max((trial.inside_s for trial in trials), default=0.0)
+        said = _of_those_that_met([t for t in trials if t.inside_s >= spoken], found)
         if said.kind in {"idle", "starting"}:
             text = "No batch was read." if trials else "No trial has attached."
             return Diagnosis("idle", text, None, text)
@@ -108,6 +111,32 @@ def _grown(readings: Sequence[StreamReading]) -> tuple[int, float]:
 
 def _ends(reading: StreamReading, after: StreamReading | None) -> bool:
     return after is None or after.pid != reading.pid or after.batches < reading.batches
+
+
+def _of_those_that_met(trials: Sequence[Spent], found: Callable[[Sequence[Spent]], Diagnosis]) -> Diagnosis:
+    """Return what limited trials, not all of which were there at one time: nobody waits for who comes or came later.
+
+    Args:
+        trials: They.
+        found: Says it of some of them, as if these had been there at one time.
+    """
+    said = found(trials)
+    setter = next((trial for trial in trials if trial.name == said.pace), None)
+    if setter is None:
+        return said
+    held = [trial for trial in trials if trial.share("held") >= SMALL]
+    never = [trial for trial in held if not _met(trial, setter)]
+    if not never:
+        return said
+    if len(never) == len(held):  # it was by itself
+        return _of_those_that_met([trial for trial in trials if trial is not setter], found)
+    return _of_those_that_met([trial for trial in trials if trial not in never], found)
+
+
+def _met(one: Spent, other: Spent) -> bool:
+    """Whether two trials were there at one time, for more than the moment in which one goes and another comes."""
+    both_s = min(one.last_s, other.last_s) - max(one.first_s, other.first_s)
+    return both_s > SPOKEN * min(one.last_s - one.first_s, other.last_s - other.first_s)
 
 
 def _busy_s(readings: Sequence[StreamReading]) -> float:
