@@ -246,10 +246,10 @@ def test_ends_and_last_numbers_are_the_same_everywhere(
         told_by = [surface for surface in texts if surface != "trials" or state == "stopped"]
         assert all(error in texts[surface] for surface in told_by), name
         if name == "early":
-            assert not lanes[name].here and lanes[name].last == {} and told[name].epochs == 0
+            assert not lanes[name].here and lanes[name].metrics == {} and told[name].epochs == 0
             continue
         rows = (top[name].metrics, newcomer.rows[name].metrics)
-        numbers_told = (lanes[name].last, told[name].metrics, started[name].metrics, *rows)
+        numbers_told = (lanes[name].metrics, told[name].metrics, started[name].metrics, *rows)
         assert (
             {numbers["accuracy"] for numbers in numbers_told} == {table.loc[name, "accuracy"]} == {accuracy}
         )
@@ -302,7 +302,7 @@ def test_what_is_logged_after_the_stream_has_ended_counts(train: Callable[..., A
     trial.interrupt()
     trial.wait(LIMIT_S)
     (lane,) = panel._tape.view.rows.values()
-    assert (lane.end, lane.last["accuracy"], panel.state) == ("interrupted", 0.75, "gone")
+    assert (lane.end, lane.metrics["accuracy"], panel.state) == ("interrupted", 0.75, "gone")
     (one,) = story(streamed("short").readings, ended=True).trials
     assert (one.state, one.metrics["accuracy"]) == ("interrupted", 0.75)
     panel.close()

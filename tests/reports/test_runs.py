@@ -95,7 +95,7 @@ def test_a_panels_row_is_of_the_last_run_though_it_never_attached() -> None:
         view.feed(each)
     row = view.rows["a"]
     assert (row.state, row.error, row.run) == ("failed", "ValueError: no", 1)
-    assert (row.reading.samples, row.batches, row.metrics, row.last) == (0, 0, {}, {})
+    assert (row.reading.samples, row.batches, row.metrics) == (0, 0, {})
     assert math.isnan(row.epochs)
     for each in run(2, 5, 40):
         view.feed(each)

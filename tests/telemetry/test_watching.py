@@ -223,7 +223,7 @@ def test_an_end_stands_beside_readings_that_are_older_than_it() -> None:
         stream.readings.put(reading)
     assert eventually(lambda: len(watching.readings()) == 6)
     row = watching.view.rows[name]
-    assert (row.here, row.end, row.state, row.last) == (False, "done", "done", {"loss": 0.125})
+    assert (row.here, row.end, row.state, row.metrics["loss"]) == (False, "done", "done", 0.125)
     report = Report(watching.readings(), ended=True)
     (trial,) = [one for one in report.story.trials if one.name == name]
     assert trial.state == "done"
@@ -253,7 +253,7 @@ def test_an_end_stands_though_the_producer_hears_later_that_its_consumer_has_lef
     stream.readings.put(gone[3])
     assert eventually(lambda: len(watching.readings()) == 5)
     row = watching.view.rows[one.name]
-    assert (row.here, row.end, row.state, row.last["loss"]) == (False, "done", "done", 0.125)
+    assert (row.here, row.end, row.state, row.metrics["loss"]) == (False, "done", "done", 0.125)
     (trial,) = [t for t in Report(watching.readings(), ended=True).story.trials if t.name == one.name]
     assert trial.state == "done"
     watching.close()

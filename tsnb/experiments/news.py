@@ -22,7 +22,6 @@ Each travels as a message of a kind of our own on the kernel's output channel, w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from tsnb.config import limit_met
 from tsnb.errors import StopRequested, StreamStopped, TsnbError
 from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.records.writes import LiveChange, LoggedRow
+from tsnb.text.foreign import as_json
 from tsnb.text.printable import block, uncoloured
 
 __all__ = [
@@ -271,12 +271,11 @@ def as_message(news: News) -> tuple[str, dict[str, Any]]:
     """Return news as a message: its kind and its content, which JSON can hold (nan and inf as text)."""
     content = news._asdict()
     if isinstance(news, Logged):
-        content["rows"] = [[*row[:5], _as_json(row.numbers), row.stream_epoch] for row in news.rows]
+        content["rows"] = [
+            [*row[:5], {name: as_json(value) for name, value in row.numbers.items()}, row.stream_epoch]
+            for row in news.rows
+        ]
     return f"tsnb_{type(news).__name__.lower()}", content
-
-
-def _as_json(numbers: Mapping[str, float]) -> dict[str, float | str]:
-    return {name: value if math.isfinite(value) else repr(value) for name, value in numbers.items()}
 
 
 def news_in(kind: str, content: dict[str, Any]) -> News | None:

@@ -20,6 +20,7 @@ from tsnb.experiments.verbs import VERBS
 from tsnb.panel.logs import LogPart
 from tsnb.private.files import read_foreign
 from tsnb.records.project import own_place
+from tsnb.text.foreign import as_json
 from tsnb.text.masks import masked_text
 from tsnb.text.words import short
 
@@ -207,7 +208,7 @@ def _row(trial: Trial) -> dict[str, Any]:
         "duration_s": round(trial.duration_s, 1),
         "started_s": trial.started_s,
         "error": trial.life.failure.partition("\n")[0][:SHOWN],
-        "metrics": {name: value if math.isfinite(value) else repr(value) for name, value in numbers},
+        "metrics": {name: as_json(value) for name, value in numbers},
     }
 
 

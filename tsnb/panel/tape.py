@@ -56,6 +56,7 @@ from tsnb.telemetry.shown.outcome import duels_said
 from tsnb.telemetry.shown.rates import UNKNOWN
 from tsnb.telemetry.shown.rows import Row
 from tsnb.telemetry.shown.view import StreamNews, StreamView
+from tsnb.text.foreign import as_json
 
 __all__ = ["Message", "Tape"]
 
@@ -280,7 +281,7 @@ class Tape:
 
 def _made_of(row: Row, over: bool) -> tuple[Any, ...]:
     """Return all that a lane's words follow from: most lanes are as they were, and this is cheaper than the words."""
-    # a row's names are only added to; what it logged last is put in place as a whole
+    # a row's names are only added to, and frames have the numbers of those that are here
     return (
         row.here,
         row.came_s,
@@ -290,7 +291,7 @@ def _made_of(row: Row, over: bool) -> tuple[Any, ...]:
         row.reading.awaits,
         row.end,
         row.error,
-        row.last,
+        None if row.here else dict(row.metrics),
         row.reading.part,
         row.pending,
         row.unknown,
@@ -316,9 +317,7 @@ def _lane(row: Row, begin_s: float, over: bool) -> dict[str, Any]:
         "awaits": row.reading.awaits if row.here else "",
         "end": row.end,
         "error": row.error,
-        "last": {
-            name: number if math.isfinite(number) else repr(number) for name, number in row.last.items()
-        },
+        "last": {name: as_json(value) for name, value in row.metrics.items()} if not row.here else {},
         "part": row.reading.part,
         **({} if math.isnan(whole.computing) else {"whole": told}),
         **({"pending": row.pending} if row.pending else {}),

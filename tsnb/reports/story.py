@@ -181,28 +181,10 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         pacing=pacing_text(last),
         etas={} if ended else {c.name: etas.of(c.name) for c in last.consumers if c.state != "gone"},
         all_done=etas.all(),
-        pending={} if ended else _pending(readings, ends),
+        pending={} if ended else ends.to_come(last),
         to_come=0 if ended else last.to_come,
         lanes=lanes_of(readings),
         trained=ends.trained,
         idle_s=ends.idle_s,
         compared=last.outcome,
     )
-
-
-def _pending(readings: Sequence[StreamReading], ends: Ends) -> dict[str, str]:
-    """Return state and reason of the trials that are not attached yet.
-
-    Their notebook tells of an end at once and of all that waits now and then: a trial that has ended since is none.
-    """
-    last, found = readings[-1], {}
-    for name, said in last.pending.items():
-        since_s = last.time_s
-        for reading in reversed(readings):
-            if name not in reading.pending:
-                break
-            since_s = reading.time_s
-        end = ends.by_name.get(name)
-        if end is None or end.time_s < since_s:
-            found[name] = said
-    return found

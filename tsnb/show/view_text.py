@@ -18,6 +18,9 @@ __all__ = ["as_text"]
 _NAME = 20
 """Letters of a trial's name at least: the column is as wide as the longest, so that numbers stand below their heads."""
 
+_STATE = 14
+"""Letters of the column of states at least, likewise: what a trial waits for may be long."""
+
 _SELDOM = {"joining": "joining", "paused": "paused", "timed out": "timed_out", "between": "between"}
 """Columns of shares that are shown where a trial has any: of `Pace`, by heading."""
 
@@ -48,9 +51,12 @@ def _as_text(view: StreamView, title: str, recorded: bool) -> str:
     if rows or ended:
         paces = [row.told for row in rows] + [row.whole.pace for row in ended]
         seldom = [head for head, part in _SELDOM.items() if any(_share(p, part) >= 0.005 for p in paces)]
-        lines += ["", f"{'trial':<{wide}} {_text_columns(seldom)}"]
-        lines += [f"{row.name:<{wide}} {_text_row(row, view.best, seldom)}" for row in rows]
-        lines += [f"{row.name:<{wide}} {_text_end(row, view.best, seldom)}" for row in ended]
+        said = {row.name: row.waits or row.state for row in rows} | {row.name: row.end for row in ended}
+        states = max(_STATE, *map(len, said.values()))
+        lines += ["", f"{'trial':<{wide}} {'state':<{states}} {_text_columns(seldom)}"]
+        begin = {name: f"{name:<{wide}} {state:<{states}}" for name, state in said.items()}
+        lines += [f"{begin[row.name]} {_text_row(row, view.best, seldom)}" for row in rows]
+        lines += [f"{begin[row.name]} {_text_end(row, view.best, seldom)}" for row in ended]
     if rows:
         lines += ["", "; ".join(f"{title.lower()} {said}" for title, said in words.flow(view).items())]
         lines += filter(None, [words.far_behind(rows, view.latest.window if view.latest else 0)])
@@ -72,7 +78,7 @@ def _text_columns(seldom: Sequence[str]) -> str:
     """
     shares = "".join(f"  {heading:>7}" for heading in seldom)
     return (
-        f"{'state':<14} {'lag':>5}  {'samples/s':>9}  {'computing':>9}  {'waiting':>7}  {'held':>5}{shares}  "
+        f"{'lag':>5}  {'samples/s':>9}  {'computing':>9}  {'waiting':>7}  {'held':>5}{shares}  "
         f"{'per batch':>9}  {'alone':>7}  {'left':>9}"
     )
 
@@ -100,16 +106,16 @@ def _text_head(reading: StreamReading, left_s: float, all_left: str) -> str:
 
 def _text_end(row: Row, best: Mapping[str, str], seldom: Sequence[str]) -> str:
     """Return how a trial ended, how fast it was and where its time went, with the last that it logged."""
-    metrics = "  ".join(_numbers(row, row.last, best))
+    metrics = "  ".join(_numbers(row, best))
     error = f"  {row.error}" if row.error else ""
     said = _speed(row.whole.pace, row.whole.pace, seldom)
-    return f"{row.end:<14} {'':>5}  {said}  {'':>9}  {'':>7}  {'':>9}  {metrics}{error}".rstrip()
+    return f"{'':>5}  {said}  {'':>9}  {'':>7}  {'':>9}  {metrics}{error}".rstrip()
 
 
-def _numbers(row: Row, metrics: Mapping[str, float], best: Mapping[str, str]) -> list[str]:
-    """Return numbers of a trial in words, with a star where it is the best."""
-    stars = {name: "★ " if best.get(name) == row.name else "" for name in metrics}
-    return [f"{stars[name]}{name} {value:.4g}" for name, value in metrics.items()]
+def _numbers(row: Row, best: Mapping[str, str]) -> list[str]:
+    """Return the last numbers of a trial in words, with a star where it is the best."""
+    stars = {name: "★ " if best.get(name) == row.name else "" for name in row.metrics}
+    return [f"{stars[name]}{name} {value:.4g}" for name, value in row.metrics.items()]
 
 
 def _speed(pace: Pace, told: Pace, seldom: Sequence[str]) -> str:
@@ -126,6 +132,6 @@ def _text_row(row: Row, best: Mapping[str, str], seldom: Sequence[str]) -> str:
     pace, told, reading = row.pace, row.told, row.reading
     batch, alone = numbers.milliseconds(pace.step_s), numbers.count(pace.alone_per_s)
     shares = f"{_speed(pace, told, seldom)}  {batch:>9}  {alone:>7}  {words.remaining(row.eta):>9}"
-    logged = _numbers(row, row.metrics, best)
+    logged = _numbers(row, best)
     metrics = "  ".join([f"({reading.part})", *logged] if reading.part else logged)
-    return f"{row.waits or row.state:<14} {numbers.count(reading.lag):>5}  {shares}  {metrics}".rstrip()
+    return f"{numbers.count(reading.lag):>5}  {shares}  {metrics}".rstrip()

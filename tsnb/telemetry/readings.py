@@ -412,7 +412,7 @@ _LOGGED = frozenset({"metrics"})
 def _fields(value: Any, *, brief: bool) -> Any:
     """Return a reading, or a part of one, as JSON has it; `brief`: without the fields that have their default."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else repr(value)
+        return value if math.isfinite(value) else repr(value)  # `as_json`, without a call for each number
     if isinstance(value, tuple):
         return [_fields(part, brief=brief) for part in value]
     if isinstance(value, dict):

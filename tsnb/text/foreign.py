@@ -22,7 +22,7 @@ import msgspec
 
 from tsnb.text.printable import one_line
 
-__all__ = ["FEW", "NOT_FINITE", "Logged", "Number", "Text", "Whole", "pack", "read_json", "unpack"]
+__all__ = ["FEW", "NOT_FINITE", "Logged", "Number", "Text", "Whole", "as_json", "pack", "read_json", "unpack"]
 
 _MOST_INT, _MOST_FLOAT, _CHARACTERS = (1 << 63) - 1, 1e15, 2000
 
@@ -51,6 +51,11 @@ NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 """Numbers that JSON has no words for."""
 
 _Made = TypeVar("_Made")
+
+
+def as_json(value: float) -> float | str:
+    """Return a logged number as JSON has it, and `Logged` reads it: nan and infinity as text."""
+    return value if math.isfinite(value) else repr(value)
 
 
 def read_json(cls: type[_Made], text: str | bytes, *, logged: frozenset[str] = frozenset()) -> _Made:

@@ -122,6 +122,19 @@ test("a row's shares are those of the frame that the sentence tells of; a newcom
   assert.equal(store.told(0).held, 0.5);
 });
 
+test("no row sets the pace but the one that the sentence names", () => {
+  const store = filled([frame(0, {})], ["a", "b", "c"].map((name) => ({ ...lane(name), since_s: 0 })));
+  store.states = ["streaming", "sets the pace", "held back", "paused"];
+  const said = (pace) => ({ kind: "window-bound", text: "a sets the pace.", lead: 16, pace, at: 1 });
+  const states = () => [0, 1, 2].map((k) => store.stateOf(k).state);
+  store.tick({ op: "tick", n: 2, say: said("a") }, bytes(frame(1, { 0: { state: 0 }, 1: { state: 1, held: 0.4 }, 2: { state: 1, held: 0.05 } })));
+  assert.deepEqual(states(), ["sets the pace", "held back", "streaming"]);
+  store.say = said(null);
+  assert.deepEqual(states(), ["streaming", "sets the pace", "sets the pace"], "where it names nobody, each at times");
+  store.tick({ op: "tick", n: 3, say: said("a") }, bytes(frame(2, { 0: { state: 3 }, 1: { state: 2, held: 0.4 }, 2: { state: 0 } })));
+  assert.equal(states()[0], "paused");
+});
+
 test("the header has the loader's batches a second of the moment that the sentence tells of", () => {
   const paced = (t, perS) => bytes(Object.assign(frame(t, {}), { 2: perS }));
   const store = filled([frame(0, {})]);

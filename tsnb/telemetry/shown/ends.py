@@ -27,6 +27,7 @@ class Ends:
         self._first_s = math.inf  # when the first trial attached, as far as it is known
         self._spans: list[tuple[float, float]] = []  # in which some trial was there, oldest first
         self._last_s = 0.0
+        self._to_come_s: dict[str, float] = {}  # since when each that is to come has been
 
     @property
     def trained(self) -> tuple[float, float] | None:
@@ -82,7 +83,25 @@ class Ends:
                 self._told.discard((known_end.name, known_end.time_s))
             news.pop(name, None)
         self._here, self._pids = set(here), known
+        if reading.pending or self._to_come_s:
+            self._to_come_s = {name: self._to_come_s.get(name, reading.time_s) for name in reading.pending}
         return news
+
+    def to_come(self, last: StreamReading) -> dict[str, str]:
+        """Return state and reason of the trials that are not attached yet.
+
+        Their notebook tells of an end at once and of all that waits now and then: a trial that has ended since is none.
+
+        Args:
+            last: The last that was fed.
+        """
+        if not last.pending:  # most ticks
+            return last.pending
+        return {
+            name: said
+            for name, said in last.pending.items()
+            if (end := self.by_name.get(name)) is None or end.time_s < self._to_come_s[name]
+        }
 
     def over(self, last: StreamReading) -> StreamReading | None:
         """Return a stream's last reading without those whose end is known: after its end no reading says they left.

@@ -10,6 +10,7 @@ from typing import Any
 
 from tsnb.telemetry.forecast.eta import NO_ETA, Eta
 from tsnb.telemetry.readings import ConsumerReading, EndReading
+from tsnb.telemetry.shown.diagnosis import SMALL
 from tsnb.telemetry.shown.rates import UNKNOWN, Pace
 from tsnb.telemetry.trial_readings import LoggedReading
 
@@ -35,6 +36,9 @@ _TAKEN = (
     "attached_s",
 )
 """What an end tells of a consumer's time, under the names that its readings have."""
+
+_PACED = frozenset({"streaming", "waiting", "held back", "sets the pace"})
+"""States of a trial that takes batches as it can."""
 
 _STEADY = 8
 """Ticks over which the most frequent of several passing states is shown: it agrees with the rates beside it."""
@@ -195,8 +199,6 @@ class Row:
     """State and reason of a trial that is not attached yet, as its notebook says: "queued: it needs 2.1 GiB ..."."""
     error: str = ""
     """What it failed of, one line."""
-    last: dict[str, float] = field(default_factory=dict)
-    """The last that it logged, once it has ended."""
     epochs: float = math.nan
     """Epochs that it has taken."""
     batches: int = 0
@@ -237,6 +239,16 @@ class Row:
     def leaves(self) -> None:
         """Its next reading is of another attachment; what is told of the end of this one still counts."""
         self.away = True
+
+    def agree(self, pace: str) -> None:
+        """Show no other trial as the one that sets the pace than the sentence names: with each batch that may change.
+
+        Args:
+            pace: The one that it names.
+        """
+        if self.state in _PACED:
+            other = "held back" if self.told.held >= SMALL else "streaming"
+            self.state = "sets the pace" if self.name == pace else other
 
     @property
     def whole(self) -> TimeSpent:

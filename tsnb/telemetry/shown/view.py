@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -135,6 +135,8 @@ class StreamView:
 
     def _feed(self, reading: StreamReading) -> StreamNews:
         reading = without_profiled(reading)
+        news = self.ends.feed(reading)
+        reading = reading if not reading.pending else replace(reading, pending=self.ends.to_come(reading))
         self.origin_s = reading.time_s if self.origin_s is None else self.origin_s
         self.latest, self.state = reading, reading.state
         self.rates.add(reading)
@@ -146,7 +148,6 @@ class StreamView:
         self._taken.feed(reading)
         self._etas.feed(reading)
         self._left, self._all = {}, None
-        news = self.ends.feed(reading)
         logged: list[Logged] = []
         here = {consumer.name for consumer in reading.consumers if consumer.state != "gone"}
         drawn = []
@@ -169,11 +170,19 @@ class StreamView:
         self._awaited = bool(here or reading.pending)
         if not (here and self._lately_said(reading)):
             self._speak(self._found(), reading.time_s)
+        self._agree(drawn)
         self._best = None
         known = self._names == len(self.curves) and self.compared.told == reading.outcome
         if not known or reading.time_s - self._ways_s >= _WAYS_S:
             self._learn_ways(reading)
         return StreamNews(reading, self._frame(reading, drawn, logged), marks)
+
+    def _agree(self, rows: Iterable[Row]) -> None:
+        """Have rows show the one that the sentence names as setting the pace."""
+        if (pace := self.say.pace) is not None:
+            for row in rows:
+                if row.here and (row.reading.name == pace) != (row.state == "sets the pace"):
+                    row.agree(pace)
 
     def _changed(self, reading: StreamReading) -> list[Mark]:
         if marks := self._marker.feed(reading):
@@ -287,7 +296,7 @@ class StreamView:
             row.lives(now_s, consumer, self.latest.pid if self.latest else 0)
             if math.isnan(row.told.computing) or consumer.state in STANDING:
                 row.told = row.pace
-            row.end, row.error, row.last = "", "", {}
+            row.end = row.error = ""
             self._steady(row, consumer.state, now_s, consumer.pause_s)
         return row
 
@@ -323,7 +332,6 @@ class StreamView:
             row.epochs, row.batches = self._taken.of(name)
         metrics = {**row.reading.metrics, **end.metrics}
         row.reading, row.pace = replace(row.reading, state="gone", metrics=metrics), UNKNOWN
-        row.last = dict(end.metrics)
         if row.life is None:
             row.before = life_of(end).parts
         else:
@@ -340,9 +348,7 @@ class StreamView:
             if row.here:
                 row.here, row.came_s, row.pace, row.told = False, now_s, UNKNOWN, UNKNOWN
             end = None if row.pending else self.ends.by_name.get(name)
-            row.end, row.error, row.last = (
-                ("", "", {}) if end is None else (end.state, end.error, end.metrics)
-            )
+            row.end, row.error = ("", "") if end is None else (end.state, end.error)
             row.state = row.pending.partition(":")[0] or row.end or "gone"
 
     def _log(self, row: Row, its: ConsumerReading | EndReading, now_s: float) -> list[Logged]:

@@ -14,6 +14,8 @@ const MARKS = 200; // the kernel keeps as many
 const NEAR_S = 0.06; // times travel in float32: after a day they are right to a hundredth of a second
 const STEADY = 8; // ticks over which a state that changes with every batch is named; rates look back as far
 const KEPT_S = 3; // a word that changes with every batch stays so long, to be read
+const PACED = new Set(["streaming", "waiting", "held back", "sets the pace"]);
+const HELD = 0.1; // the share of its time that a sentence is worth, as the kernel has it
 const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace", "skipping", "awaits turn"]);
 
 /** What a trial does in a time, that sums over the streams it is on. */
@@ -259,12 +261,20 @@ export class Store extends Numbers {
     if (!this.lanes[lane].here) return { state: pendingState(this.lanes[lane]) || this.lanes[lane].end || "gone", forS: 0 };
     const now = this.lastRow(lane);
     if (!now) return { state: "joining", forS: 0 };
-    if (PASSING.has(this.states[now.state])) return { state: this.kept(`state ${lane}`, this.mostly(lane), (word) => PASSING.has(word)), forS: 0 };
+    if (PASSING.has(this.states[now.state])) return { state: this.agreed(lane, this.kept(`state ${lane}`, this.mostly(lane), (word) => PASSING.has(word))), forS: 0 };
     const { paused_at: at } = this.lanes[lane]; // a page that is opened later has no frame from then
     if (this.states[now.state] === "paused" && Number.isFinite(at)) return { state: "paused", forS: this.last.t - at };
     let k = this.frames.length - 1;
     while (k > 0 && this.frames[k - 1].rows[lane] && this.frames[k - 1].rows[lane].state === now.state) k--;
     return { state: this.states[now.state] || "", forS: this.last.t - this.frames[k].t };
+  }
+
+  /** No other trial sets the pace than the sentence names: with each batch that may change. */
+  agreed(lane, state) {
+    const { pace } = this.say, it = this.lanes[lane].name === pace;
+    if (!pace || !PACED.has(state) || it === (state === "sets the pace")) return state;
+    if (it) return "sets the pace";
+    return this.told(lane).held >= HELD ? "held back" : "streaming";
   }
 
   /** A word that has changed lately, as it was before; `fits`: whether that may still be said. */
