@@ -285,7 +285,7 @@ def test_trials_that_wait_for_a_place_have_rows_that_say_so_on_every_screen(
 
 def test_trials_that_start_together_get_the_same_labels(numbers: Any) -> None:
     """The first labels of every epoch are equal in all of them, without pruning and with a function's result."""
-    sweep = tsnb.sweep(make_train(), grid={"late": [0.0, 1.0]}, epochs=2, name="pair-{late}").wait(LIMIT_S)
+    sweep = tsnb.sweep(make_train(), {"late": [0.0, 1.0]}, epochs=2, name="pair-{late}").wait(LIMIT_S)
     results = [trial.result() for trial in sweep.values()]
     assert list(sweep) == ["pair-0", "pair-1"]
     assert results[0] == results[1] and [epoch for epoch, _ in results[0]] == [0, 1]

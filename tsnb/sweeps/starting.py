@@ -51,8 +51,8 @@ AT_ONCE = whole("how many trials run at once, 1 or more", 1)
 
 def sweep(
     fn: Callable[..., Any],
-    *,
     grid: Mapping[str, Sequence[Any]] | None = None,
+    *,
     space: Mapping[str, Any] | None = None,
     n: int | None = None,
     folds: int | None = None,
