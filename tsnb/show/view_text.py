@@ -19,7 +19,7 @@ _NAME = 20
 """Letters of a trial's name at least: the column is as wide as the longest, so that numbers stand below their heads."""
 
 _STATE = 14
-"""Letters of the column of states at least, likewise: what a trial waits for may be long."""
+"""Letters of a state at least: the column is as wide as the longest, and what a trial waits for may be long."""
 
 _SELDOM = {"joining": "joining", "paused": "paused", "timed out": "timed_out", "between": "between"}
 """Columns of shares that are shown where a trial has any: of `Pace`, by heading."""
