@@ -33,8 +33,9 @@ kept: set[int] = set()
 def leftovers() -> set[str]:
     """Return everything that outlives its process if it is not cleaned up; names in /dev/shm may be other programs'."""
     found = _children() | {SHM + name for name in os.listdir(SHM)}
+    ours = f"@{address_prefix()}-"  # once: it looks at the directory, and the machine may have hundreds of sockets
     unix = Path("/proc/net/unix").read_text()
-    found |= {f"socket {line.split()[-1]}" for line in unix.splitlines() if f"@{address_prefix()}-" in line}
+    found |= {f"socket {line.split()[-1]}" for line in unix.splitlines() if ours in line}
     for kind in ("producers", "sockets"):
         entries = Path(os.environ["TSNB_RUNTIME_DIR"], kind)
         found |= {f"{kind} {path.name}" for path in entries.glob("*")} if entries.is_dir() else set()

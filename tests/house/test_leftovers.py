@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from tests.leftovers import SHM, leftovers, new_leftovers
+from tsnb.discovery.registry import address_prefix
 
 OTHER = """
 import multiprocessing, os, sys, time
@@ -83,3 +85,13 @@ def test_a_semaphore_that_we_leave_is_found_beside_another_program(tmp_path: Pat
         left = {name for name in new_leftovers(before) if name.startswith(SHM)}
         assert len(left) == 1, left
         os.unlink(left.pop())
+
+
+def test_a_socket_that_we_leave_is_found_and_no_other() -> None:
+    """Its name begins as those of this runtime directory do."""
+    before = leftovers()
+    with socket.socket(socket.AF_UNIX) as ours, socket.socket(socket.AF_UNIX) as other:
+        ours.bind(f"\0{address_prefix()}-left")
+        other.bind(f"\0left-{address_prefix()}")
+        assert new_leftovers(before) == {f"socket @{address_prefix()}-left"}
+    assert not new_leftovers(before)
