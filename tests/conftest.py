@@ -99,10 +99,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import a file that is slow as a whole where slow tests are left out: some import whole frameworks."""
-    if config.getoption("markexpr") != "not slow" or not collection_path.name.startswith("test_"):
+    """Do not even import a file of which nothing runs: one that is slow as a whole where slow tests are left out, or has
+    no slow test where there are these only. Some import whole frameworks, and each process of a run in parts does."""
+    wanted = config.getoption("markexpr")
+    if wanted not in {"slow", "not slow"} or not collection_path.name.startswith("test_"):
         return None
-    return True if SLOW_FILE.search(collection_path.read_text(encoding="utf-8")) else None
+    text = collection_path.read_text(encoding="utf-8")
+    return (bool(SLOW_FILE.search(text)) if wanted == "not slow" else "mark.slow" not in text) or None
 
 
 @pytest.hookimpl(wrapper=True)
