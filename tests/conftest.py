@@ -34,14 +34,20 @@ TOGETHER = (
     "browser/test_hostile_page",
     "browser/test_lab",
     "browser/test_log_pane",
+    "browser/test_lost_kernel",
+    "browser/test_marimo",
     "browser/test_panel_page",
     "browser/test_report_picture",
+    "browser/test_saved_elsewhere",
+    "browser/test_saved_picture",
     "cluster/test_cluster",
     "house/test_clean_install",
+    "house/test_pinned_notebook",
     "house/test_public_surface.py::test_the_example",
     "house/test_site",
     "house/test_wheel",
     "notebook/test_live_output",
+    "panel/test_a_day",
 )
 """What begins so stays in one process of a run in parts: a fixture of it is costly, or there must be one only."""
 
@@ -99,8 +105,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import a file of which nothing runs: one that is slow as a whole where slow tests are left out, or has
-    no slow test where there are these only. Some import whole frameworks, and each process of a run in parts does."""
+    """Do not even import a file of which nothing runs: some import whole frameworks, in each process of a run in parts.
+
+    That is one that is slow as a whole where slow tests are left out, and one without a slow test where these run only.
+    """
     wanted = config.getoption("markexpr")
     if wanted not in {"slow", "not slow"} or not collection_path.name.startswith("test_"):
         return None
