@@ -31,7 +31,7 @@ from tsnb.kernels.processes.process import read_once
 from tsnb.native.start_line import CLOSED
 from tsnb.native.ties import tie_to_parent
 
-__all__ = ["ENTRY", "Process", "serve", "start"]
+__all__ = ["ENTRY", "Process", "output_of", "serve", "start"]
 
 ROOT = Path(__file__).resolve().parents[1]
 ENTRY = f"{CLOSED}from tests.forking import serve; serve()"
@@ -112,6 +112,16 @@ def start(code: str, *arguments: str, stdin: bool) -> Process | subprocess.Popen
             env=environment,
         )
     return server.fork(code, arguments, environment, stdin)
+
+
+def output_of(code: str, *arguments: str) -> str:
+    """Run a script to its end, which must be a good one; return what it printed, errors too, in their order."""
+    process = start(code, *arguments, stdin=False)
+    assert process.stdout is not None
+    with process.stdout:
+        said = process.stdout.read()
+    assert process.wait(BIRTH_S) == 0, said
+    return said
 
 
 def _environment() -> dict[str, str]:

@@ -28,6 +28,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from tests import forking
 from tsnb.errors import NotShippable, TsnbError
 from tsnb.kernels.cargo import obstacles as obstacles_module
 from tsnb.kernels.cargo import pickling, shipping
@@ -569,11 +570,8 @@ def test_torchs_settings_are_carried_each_by_itself(code: str) -> None:
     """`fp32_precision` makes torch's older getters raise, which must not lose the default dtype and all others."""
 
     def run(program: str, argument: str) -> tuple[dict[str, Any], str]:
-        done = subprocess.run(
-            [sys.executable, "-c", program, argument], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return eval(done.stdout), done.stderr
+        settings, _, besides = forking.output_of(program, argument).partition("\n")
+        return eval(settings), besides
 
     wanted, _ = run(SET_AND_READ, code)
     assert bool(wanted) == bool(code)
