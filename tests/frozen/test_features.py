@@ -27,7 +27,13 @@ def by_label(batches: list[Any]) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    "options", [{"num_workers": 0}, {}, {"multiprocessing_context": "spawn"}, {"persistent_workers": True}]
+    "options",
+    [
+        {"num_workers": 0},
+        {},
+        {"multiprocessing_context": "spawn", "num_workers": 1},
+        {"persistent_workers": True},
+    ],
 )
 @pytest.mark.parametrize("inputs", [False, True])
 def test_from_the_second_epoch_on_nothing_is_computed(options: dict[str, Any], inputs: bool) -> None:

@@ -33,7 +33,8 @@ def taken(name: str, **options: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "options", [{"num_workers": 0}, {"num_workers": 2}, {"multiprocessing_context": "spawn"}]
+    "options",
+    [{"num_workers": 0}, {"num_workers": 2}, {"multiprocessing_context": "spawn", "num_workers": 1}],
 )
 def test_features_are_those_of_the_network_bit_for_bit(options: dict[str, Any]) -> None:
     """In workers, however they start, and without; they are ordinary tensors."""

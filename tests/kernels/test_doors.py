@@ -357,8 +357,8 @@ def test_a_startup_file_that_another_user_plants_runs_in_no_trial(home: Path, st
     assert f"{startup} can be written by other users (its mode is 0777)" in said
     commands = []
     for _ in range(2):  # the mode first, then the file
-        commands.append(re.findall("`(.+?)`", one_trial(home, start=start))[0])
+        commands.append(re.findall("`(.+?)`", said)[0])
         subprocess.run(commands[-1], shell=True, check=True)
+        said = one_trial(home, start=start)
     assert commands == [f"chmod -R go-w {home}/.ipython", f"rm {startup}/00-eve.py"]
-    said = one_trial(home, start=start)
     assert "planted False own True" in said and "IPython" not in said
