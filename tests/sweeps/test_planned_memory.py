@@ -40,7 +40,7 @@ def train(layers, where, limit=None, epochs=1):
 made = {"__name__": "__main__"}
 exec(SOURCE, made)
 train = made["train"]
-loader = DataLoader(TensorDataset(torch.randn(60, 1024)), 2)
+loader = DataLoader(TensorDataset(torch.randn(24, 1024)), 2)
 """
 
 
