@@ -16,11 +16,13 @@ from tests.panel.test_frontend import node
 from tests.reports.made import ended_badly
 from tests.telemetry.test_words import SOURCE
 from tsnb.reports import Report
-from tsnb.reports.learned.curves import curves_of, line_of
+from tsnb.reports.learned.curves import curves_of, draw_curves, line_of
 from tsnb.reports.learned.ticks import is_share, texts_of, ticks
+from tsnb.reports.svg import Picture
 from tsnb.telemetry.lives.runs import next_step
 from tsnb.telemetry.lives.spent import Spent, spent
 from tsnb.telemetry.readings import EndReading, OutcomeReading
+from tsnb.telemetry.shown.curves import Curve
 from tsnb.telemetry.shown.outcome import best_of, ends_of, outcome
 from tsnb.telemetry.shown.view import StreamView
 
@@ -216,3 +218,26 @@ def test_it_trained_until_the_last_trial_was_seen_though_only_one_told_its_end()
     story = Report(readings, ended=True).story
     first_s = next(one.time_s for one in readings if one.consumers)
     assert story.trained_s == pytest.approx(last.time_s - first_s, abs=1.0)
+
+
+def test_names_beside_a_chart_stay_by_their_lines_though_many_end_at_its_bottom(trials: list[Spent]) -> None:
+    """Names of the highest lines moved up with those at the bottom, out of the chart and over the sentence."""
+    lasts = {"top": 2.3, "upper": 1.2, **{f"low{k}": 0.02 + 0.001 * k for k in range(5)}}
+    its = [replace(trials[0], name=name) for name in lasts]
+    curves = {
+        "loss": {
+            name: Curve([(t, 10.0 * t, -1.0, last, last, last, last, 1.0) for t in (1.0, 2.0)])
+            for name, last in lasts.items()
+        }
+    }
+    picture, same = Picture(900), dict.fromkeys(lasts, "held-line")
+    bottom = draw_curves(picture, curves, its, same, dict.fromkeys(lasts, "circle"), {}, (20.0, 880.0), 100.0)
+    svg = picture.finished(bottom, "")
+    found = {
+        name: float(y)
+        for y, name in re.findall(r'<text[^>]* y="([\d.]+)"[^>]*>(?:<title>[^<]*</title>)?(\w+)</text>', svg)
+    }
+    assert list(lasts) <= sorted(found, key=lambda name: found[name])
+    chart = (100 + 36, bottom - 22)
+    assert all(chart[0] <= found[name] - 4 <= chart[1] for name in lasts), found
+    assert found["upper"] - found["top"] > 40, "where their lines end"

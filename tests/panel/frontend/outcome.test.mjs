@@ -82,6 +82,10 @@ test("it is over when every trial has ended, or the stream has", () => {
   assert.equal(isOver(storeOf(three, ways)), true);
   assert.equal(isOver(storeOf(still, ways)), false);
   assert.equal(isOver(storeOf(still, ways, "gone")), true);
+  const leaves = [...three.slice(0, 2), { ...lane("vit", "left", { accuracy: 0.99 }), since_s: 9 }], at = (t) => Object.assign(storeOf(leaves, ways), { last: { t } });
+  assert.equal(isOver(at(9.5)), false, "it tells its end in a moment");
+  assert.equal(isOver(at(12)), true, "nobody tells it");
+  assert.equal(isOver(Object.assign(at(9.5), { recorded: true })), true);
   assert.equal(isOver(storeOf([...three, { ...lane("next", "", {}), here: false, pending: "queued: memory" }], ways)), false);
 });
 

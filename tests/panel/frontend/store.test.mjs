@@ -131,6 +131,8 @@ test("no row sets the pace but the one that the sentence names", () => {
   assert.deepEqual(states(), ["sets the pace", "held back", "streaming"]);
   store.say = said(null);
   assert.deepEqual(states(), ["streaming", "sets the pace", "sets the pace"], "where it names nobody, each at times");
+  store.say = { kind: "loader-bound", text: "The loader is the limit.", lead: 24, pace: null, at: 1 };
+  assert.deepEqual(states(), ["streaming", "held back", "streaming"], "none, where it says that another thing is the limit");
   store.tick({ op: "tick", n: 3, say: said("a") }, bytes(frame(2, { 0: { state: 3 }, 1: { state: 2, held: 0.4 }, 2: { state: 0 } })));
   assert.equal(states()[0], "paused");
 });

@@ -53,6 +53,11 @@ test("logged numbers: accuracies as per cent, others with few figures", () => {
   assert.deepEqual([NaN, Infinity, -Infinity, undefined].map((v) => words.metric("loss", v)), ["nan", "inf", "-inf", "–"]);
 });
 
+test("where the time of a trial went is not said before it is known", () => {
+  assert.equal(words.spentWords({ computing: NaN, waiting: NaN, held: NaN }), "no time yet", "it was all between epochs");
+  assert.match(words.spentWords({ computing: 0, waiting: 0, held: 0 }), /between epochs 100 %/);
+});
+
 test("an epoch counts what is done", () => {
   assert.equal(words.progress({ epochs: 2.667 }, 63), "2.67");
   assert.equal(words.progress({ epochs: 3 }, null), "3");

@@ -248,20 +248,25 @@ def _names(
     marks: Mapping[str, str],
 ) -> None:
     """Write names beside the ends of their lines, and how a trial ended on the line."""
-    placed: list[tuple[float, str]] = []
-    before = -math.inf
-    for trial in sorted(ends, key=lambda one: chart.y(ends[one][1])):
-        before = max(chart.y(ends[trial][1]), before + GAP)
-        placed.append((before, trial))
-    beyond = max(0.0, placed[-1][0] - chart.bottom) if placed else 0.0
-    for y, trial in placed:
+    beside = sorted(ends, key=lambda one: chart.y(ends[one][1]))
+    for y, trial in zip(_apart([chart.y(ends[one][1]) for one in beside], chart.bottom), beside, strict=True):
         x, own = chart.x(ends[trial][0]), chart.y(ends[trial][1])
         if trial in marks:
             _mark(picture, marks[trial], x, own, colours[trial])
         else:
             picture.shape(shapes[trial], x, own, 8, colours[trial])
-        picture.shape(shapes[trial], chart.right + 12, y - beyond, 9, colours[trial])
-        picture.text(chart.right + 20, y - beyond + 4, names[trial], size=11, title=trial)
+        picture.shape(shapes[trial], chart.right + 12, y, 9, colours[trial])
+        picture.text(chart.right + 20, y + 4, names[trial], size=11, title=trial)
+
+
+def _apart(heights: Sequence[float], bottom: float) -> list[float]:
+    """Return where names stand that want to be at these heights, from above: a gap apart, and none below the chart."""
+    found: list[float] = []
+    for height in heights:
+        found.append(max(height, found[-1] + GAP if found else -math.inf))
+    for k in reversed(range(len(found))):  # only those move up that are in the way
+        found[k] = min(found[k], found[k + 1] - GAP if k + 1 < len(found) else bottom)
+    return found
 
 
 def _mark(picture: Picture, mark: str, x: float, y: float, colour: str) -> None:

@@ -9,9 +9,10 @@ from dataclasses import replace
 from tsnb.telemetry.lives.runs import runs_apart
 from tsnb.telemetry.lives.spent import PARTS, Spent, spent
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
-from tsnb.telemetry.shown.diagnosis import SMALL, Diagnosis, MeanHost, diagnose, in_the_past
+from tsnb.telemetry.shown.diagnosis import SMALL, Diagnosis, MeanHost, diagnose
 from tsnb.telemetry.shown.history import History
 from tsnb.telemetry.shown.outcome import ENDS
+from tsnb.telemetry.shown.past import in_the_past
 from tsnb.telemetry.shown.rates import Pace
 from tsnb.telemetry.shown.view import StreamView
 

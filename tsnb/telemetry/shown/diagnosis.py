@@ -20,11 +20,14 @@ from tsnb.text.numbers import pace as rate
 from tsnb.text.numbers import percent
 from tsnb.text.words import FEATURES_KEPT, FROZEN_LIMITS, frozen_takes
 
-__all__ = ["AT_ONCE", "NOBODY", "Diagnosis", "MeanHost", "Shares", "diagnose", "in_the_past", "shares"]
+__all__ = ["AT_ONCE", "AT_TIMES", "NOBODY", "Diagnosis", "MeanHost", "Shares", "diagnose", "shares"]
 
 NOBODY, _ALONE = "No trial is attached.", "No other trial is reading."
 AT_ONCE = {NOBODY, _ALONE}  # leads that are false as soon as another trial reads
 """The lead while no trial is attached: out of date for a moment after one has come."""
+
+AT_TIMES = frozenset({"window-bound", "weighed"})
+"""Kinds of sentences that say, where they name no trial as setting the pace, that each does at times."""
 
 SMALL = 0.10
 """Below a tenth of its time, waiting is not worth a sentence."""
@@ -66,6 +69,10 @@ class Diagnosis:
     lead: str = ""
     """What matters: the words that `text` begins with, up to and with their full stop or colon."""
 
+    def tells_of(self, name: str) -> bool:
+        """Return whether it names a trial."""
+        return name in {word.rstrip(",.:;") for word in self.text.split()}
+
 
 def shares(earlier: ConsumerReading, later: ConsumerReading) -> Shares | None:
     """Return where the consumer's time went between two readings; None if it took no part."""
@@ -94,8 +101,8 @@ def diagnose(
         host: The last reading of the machine; left out: that of `later`, which not every reading carries.
         in_seconds: Whether the limit is what cost most seconds of all trials together, as over a stream's life, in
             which they have lived for different times; else what cost one of them the largest share.
-        paces: The pace of each consumer as its row shows it: the sentence then says the row's own shares. Without, or
-            where a pace is not known yet: shares of the time inside epochs between the two readings.
+        paces: The pace of each consumer as its row shows it: the sentence then says the row's own shares, and nothing
+            of a trial whose shares are not known yet. Without: shares of the time inside epochs between both.
     """
     if later.state == "failed":
         return _say("failed", "The loader failed:", later.failure)
@@ -144,41 +151,12 @@ def _parts(earlier: StreamReading, later: StreamReading, paces: Mapping[str, Pac
         if was is None or was.pid != now.pid or was.batches > now.batches:
             was = replace(now, computing_s=0.0, waiting_s=0.0, held_s=0.0)
         pace = paces.get(now.name)
-        if pace is None or math.isnan(pace.computing):
+        if pace is None:
             if (found := shares(was, now)) is not None:
                 parts[now.name] = found
-        elif _inside_s(now) > _inside_s(was):
+        elif _inside_s(now) > _inside_s(was) and not math.isnan(pace.computing):
             parts[now.name] = Shares(pace.computing, pace.waiting, pace.held)
     return parts
-
-
-_PAST = {
-    " sets the pace": " set the pace",
-    "The loader is the limit": "The loader was the limit",
-    "The frozen part is the limit": "The frozen part was the limit",
-    "No trial is waiting.": "No trial waited.",
-    "No other trial is reading.": "No other trial was reading.",
-    "No trial is training yet.": "No trial trained.",
-    "The trials take turns.": "The trials took turns.",
-    "Compute is shared by weight.": "Compute was shared by weight.",
-    " buffered batches are in use": " buffered batches were in use",
-    " must wait for ": " had to wait for ",
-    " waits for ": " waited for ",
-    " wait for ": " waited for ",
-    " computes ": " computed ",
-    " compute ": " computed ",
-    " cores are busy": " cores were busy",
-    "the only core is busy": "the only core was busy",
-}
-"""Words of what limits a stream, and what they are once it is over; names of trials have no spaces."""
-
-
-def in_the_past(said: Diagnosis) -> Diagnosis:
-    """Return what limited a stream, in the past tense: its trials have ended."""
-    lead, rest = said.lead, said.text[len(said.lead) :]
-    for now, then in _PAST.items():
-        lead, rest = lead.replace(now, then), rest.replace(now, then)
-    return replace(said, text=lead + rest, lead=lead)
 
 
 def _say(kind: str, lead: str, rest: str = "", pace: str | None = None) -> Diagnosis:
@@ -270,6 +248,11 @@ def _window_bound(
         return _say("weighed", "Compute is shared by weight.", f"{others}.")
     free = [c for c in later.consumers if c.name in parts and c.name not in held]
     slowest = max(free, key=lambda c: (c.state == "sets the pace", c.state in _READING, c.lag), default=None)
+    if slowest is None and (left := _left(earlier, later)):
+        others = _spend(held, "waited for slower trials", "waited for slower trials")
+        return _say(
+            "window-bound", f"{_list(left)} no longer {'reads' if len(left) == 1 else 'read'}.", f"{others}."
+        )
     if slowest is None and max(s.computing for s in parts.values()) < SMALL:
         others = _spend(held, "waits for other trials", "wait for other trials")
         return _say("window-bound", "No trial is training yet.", f"{others}.")
@@ -282,6 +265,12 @@ def _window_bound(
         lead = f"All {later.window} buffered batches are in use: {whom} must wait for {slowest.name}."
         return _say("window-bound", lead, rest, slowest.name)
     return _say("window-bound", f"{slowest.name} sets the pace.", rest, slowest.name)
+
+
+def _left(earlier: StreamReading, later: StreamReading) -> list[str]:
+    """Return which trials read then and do no more: others have waited for them."""
+    stay = {c.name for c in later.consumers if c.state not in _AWAY}
+    return [c.name for c in earlier.consumers if c.state not in _AWAY and c.name not in stay][:_NAMED]
 
 
 def _loader_bound(

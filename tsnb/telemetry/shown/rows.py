@@ -44,6 +44,10 @@ _STEADY = 8
 """Ticks over which the most frequent of several passing states is shown: it agrees with the rates beside it."""
 
 
+_TELLS_S = 2.0
+"""A trial tells how it ended within so many seconds after it has left its stream."""
+
+
 @dataclass(frozen=True)
 class TimeSpent:
     """Where a trial's time went, in seconds, and how many samples it took. Sums by +.
@@ -240,11 +244,11 @@ class Row:
         """Its next reading is of another attachment; what is told of the end of this one still counts."""
         self.away = True
 
-    def agree(self, pace: str) -> None:
+    def agree(self, pace: str | None) -> None:
         """Show no other trial as the one that sets the pace than the sentence names: with each batch that may change.
 
         Args:
-            pace: The one that it names.
+            pace: The one that it names; None: it names none.
         """
         if self.state in _PACED:
             other = "held back" if self.told.held >= SMALL else "streaming"
@@ -270,6 +274,15 @@ class Row:
         """Whether nothing is to be told of it: it was pending, and is not attached yet."""
         never = self.reading.state == "gone" and not self.reading.pid
         return never and not (self.here or self.end or self.pending)
+
+    def left_at(self, now_s: float) -> bool:
+        """Return whether it has left so lately that how it ended may still be told.
+
+        Args:
+            now_s: Wall clock.
+        """
+        untold = self.end in ("", "left") and not (self.here or self.unknown or self.pending)
+        return untold and 0.0 <= now_s - self.came_s < _TELLS_S
 
     @property
     def waits(self) -> str:

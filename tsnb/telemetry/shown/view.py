@@ -20,7 +20,7 @@ from tsnb.telemetry.forecast.eta import NO_ETA, Eta
 from tsnb.telemetry.forecast.etas import Etas
 from tsnb.telemetry.readings import ABSENT, STANDING, ConsumerReading, EndReading, HostReading, StreamReading
 from tsnb.telemetry.shown.curves import Curve, Curves
-from tsnb.telemetry.shown.diagnosis import AT_ONCE, Diagnosis, MeanHost, diagnose
+from tsnb.telemetry.shown.diagnosis import AT_ONCE, AT_TIMES, Diagnosis, MeanHost, diagnose
 from tsnb.telemetry.shown.ends import Ends
 from tsnb.telemetry.shown.frames import Logged, frame
 from tsnb.telemetry.shown.history import without_profiled
@@ -178,11 +178,13 @@ class StreamView:
         return StreamNews(reading, self._frame(reading, drawn, logged), marks)
 
     def _agree(self, rows: Iterable[Row]) -> None:
-        """Have rows show the one that the sentence names as setting the pace."""
-        if (pace := self.say.pace) is not None:
-            for row in rows:
-                if row.here and (row.reading.name == pace) != (row.state == "sets the pace"):
-                    row.agree(pace)
+        """Have rows show the one that the sentence names as setting the pace; none where it says that none waits."""
+        pace = self.say.pace
+        if pace is None and self.say.kind in AT_TIMES:
+            return
+        for row in rows:
+            if row.here and (row.reading.name == pace) != (row.state == "sets the pace"):
+                row.agree(pace)
 
     def _changed(self, reading: StreamReading) -> list[Mark]:
         if marks := self._marker.feed(reading):
@@ -294,6 +296,8 @@ class StreamView:
         row.epochs, row.batches = self._taken.of(consumer.name)
         if here:
             row.lives(now_s, consumer, self.latest.pid if self.latest else 0)
+            if consumer.state in STANDING and row.state not in STANDING and self.say.tells_of(consumer.name):
+                self._said_s = -math.inf
             if math.isnan(row.told.computing) or consumer.state in STANDING:
                 row.told = row.pace
             row.end = row.error = ""
@@ -321,9 +325,10 @@ class StreamView:
             row.state, row.since_s = state, now_s - pause_s
 
     def _ended(self, name: str, end: EndReading, now_s: float) -> Row:
-        """Note how one ended that is not here any more, and what it logged last."""
+        """Note how one ended that is not here any more, and what it logged last; a failure is said at once."""
+        self._said_s = -math.inf if end.state in ("failed", "crashed") else self._said_s
         nothing = replace(never_attached(end), name=name)
-        row = self._row(nothing, now_s)
+        row = self._row(nothing, min(now_s, end.time_s))
         if row.reading.pid not in (0, end.pid) and end.time_s > row.came_s:
             # another run, which never attached: the numbers are of the one before
             self._begin_run(row)
@@ -347,6 +352,7 @@ class StreamView:
             row.leaves()
             if row.here:
                 row.here, row.came_s, row.pace, row.told = False, now_s, UNKNOWN, UNKNOWN
+                self._said_s = -math.inf if self.say.tells_of(name) else self._said_s
             end = None if row.pending else self.ends.by_name.get(name)
             row.end, row.error = ("", "") if end is None else (end.state, end.error)
             row.state = row.pending.partition(":")[0] or row.end or "gone"
@@ -402,7 +408,9 @@ class StreamView:
         if self._awaited and self.state != "gone":  # most ticks
             return False
         with self.lock:
-            return any(row.end and not row.here for row in self.rows.values())
+            now_s = math.inf if self.state == "gone" or self.latest is None else self.latest.time_s
+            rows = [row for row in self.rows.values() if not row.here]
+            return any(row.end for row in rows) and not any(row.left_at(now_s) for row in rows)
 
     @property
     def outcome(self) -> tuple[str, str]:

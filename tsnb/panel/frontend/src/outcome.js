@@ -8,10 +8,13 @@ const ENDS = ["done", "failed", "crashed", "interrupted", "stopped", "pruned", "
 const EARLY = new Set(ENDS.slice(1)); // ends of trials that have trained less than they should
 const NAMED = 2; // more trials than this that are equal to the best are counted
 
+const TELLS_S = 2; // a trial tells how it ended within so many seconds after it has left its stream
+
 /** Whether all trials have ended, or the stream has, and it is known how one of them did. */
 export const isOver = (store) => {
-  const lanes = store.lanes.filter(Boolean);
-  return lanes.some(({ here, end }) => !here && end) && (store.state === "gone" || lanes.every(({ here, pending }) => !here && !pending));
+  const lanes = store.lanes.filter(Boolean), now = store.state === "gone" || store.recorded || !store.last ? Infinity : store.last.t;
+  const untold = ({ here, pending, unknown, end, since_s }) => !here && !pending && !unknown && (!end || end === "left") && now - since_s < TELLS_S;
+  return !lanes.some(untold) && lanes.some(({ here, end }) => !here && end) && (store.state === "gone" || lanes.every(({ here, pending }) => !here && !pending));
 };
 
 /**

@@ -159,7 +159,7 @@ export class Row {
     this.element.classList.toggle("tsnb-failed", alone);
     this.element.classList.toggle("tsnb-pending", Boolean(pending));
     this.cells[1].dataset.tone = this.detailState.dataset.tone = words.tone;
-    const nothing = { fill: 0, lag: NaN, samplesPerS: NaN, computing: 0, waiting: 0, held: 0 };
+    const nothing = { fill: 0, lag: NaN, samplesPerS: NaN, computing: NaN, waiting: NaN, held: NaN };
     const shown = here && row && (!over || state === "recording") ? row : nothing;
     const ended = (!here && !pending) || (over && !(shown !== nothing && store.savedLive(this.lane))); // else it is as it was when the page was saved
     const spent = ended ? this.inAll(store) || nothing : shown;
@@ -191,7 +191,7 @@ export class Row {
     this.shares.forEach((part, k) => style(part, "width", `${(100 * (k < 4 ? active * parts[k] : parts[k])).toFixed(1)}%`));
     const words = spentWords(row);
     attribute(this.bar, "aria-label", words);
-    this.bar.title = `${words}; ${ended ? "of the time attached" : "of the last seconds"}${paused || timedOut ? "; other shares are of the rest" : ""}`;
+    this.bar.title = !Number.isFinite(row.computing) ? words : `${words}; ${ended ? "of the time attached" : "of the last seconds"}${paused || timedOut ? "; other shares are of the rest" : ""}`;
     const named = [["computing", parts[0]], ["waiting", parts[1]], ["held back", parts[2]], ["joining", parts[3]], ["paused", paused], ["timed out", timedOut]];
     const [most, share] = named.reduce((a, b) => (b[1] > a[1] ? b : a));
     put(this.share, share > 0 ? percent(share) : "");

@@ -16,6 +16,7 @@ const STEADY = 8; // ticks over which a state that changes with every batch is n
 const KEPT_S = 3; // a word that changes with every batch stays so long, to be read
 const PACED = new Set(["streaming", "waiting", "held back", "sets the pace"]);
 const HELD = 0.1; // the share of its time that a sentence is worth, as the kernel has it
+const AT_TIMES = new Set(["window-bound", "weighed"]); // sentences that say, where they name no trial as setting the pace, that each does at times
 const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace", "skipping", "awaits turn"]);
 
 /** What a trial does in a time, that sums over the streams it is on. */
@@ -269,10 +270,10 @@ export class Store extends Numbers {
     return { state: this.states[now.state] || "", forS: this.last.t - this.frames[k].t };
   }
 
-  /** No other trial sets the pace than the sentence names: with each batch that may change. */
+  /** No other trial sets the pace than the sentence names, and none where it says that none waits for another: with each batch that may change. */
   agreed(lane, state) {
-    const { pace } = this.say, it = this.lanes[lane].name === pace;
-    if (!pace || !PACED.has(state) || it === (state === "sets the pace")) return state;
+    const { pace, kind } = this.say, it = this.lanes[lane].name === pace;
+    if ((!pace && AT_TIMES.has(kind)) || !PACED.has(state) || it === (state === "sets the pace")) return state;
     if (it) return "sets the pace";
     return this.told(lane).held >= HELD ? "held back" : "streaming";
   }

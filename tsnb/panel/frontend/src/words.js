@@ -86,6 +86,7 @@ export const milliseconds = (value) => (Number.isFinite(value) ? `${value < 99.9
 
 /** Where a trial's time went, in words; what seldom is there only where it is. */
 export function spentWords({ computing, waiting, held, joining, paused, timedOut }) {
+  if (!Number.isFinite(computing)) return "no time yet";
   const known = [computing, waiting, held, joining].map((share) => share || 0), rest = Math.max(0, 1 - known.reduce((sum, share) => sum + share, 0));
   const seldom = (share, word) => (share >= 0.005 ? [`${word} ${percent(share)}`] : []);
   const [own, data, others, pass] = known;
