@@ -15,6 +15,7 @@ from tests.panel.streams import Stream, Trial, three_models
 from tests.reports.made import ended_badly
 from tsnb.panel.tape import Message
 from tsnb.reports import Report
+from tsnb.telemetry.readings import EndReading
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -113,6 +114,33 @@ def test_a_screen_reader_hears_of_ends_and_pauses(browser: Browser) -> None:
     paused = tuple(replace(c, state="paused" if c.name == "slow" else c.state) for c in last.consumers)
     host.feed(replace(last, consumers=paused))
     expect(said).to_have_text("slow is paused.")
+
+
+def test_who_stops_a_trial_by_the_keyboard_hears_one_end_and_stays_in_its_row(browser: Browser) -> None:
+    """It was told to have "ended: left" before it had told its end, and the focus was gone with the button."""
+    host = Host(browser, 1200)
+    stream = Stream([Trial("fast", 0.02), Trial("slow", 0.05)])
+    host.open(stream.run(20), log=LOG)
+    page, said = host.page, host.page.locator(".tsnb-main [role=status]").last
+    said.evaluate(
+        "(it) => { window.heard = []; new MutationObserver(() => it.textContent && window.heard.push(it.textContent))"
+        ".observe(it, { childList: true, characterData: true, subtree: true }); }"
+    )
+    page.get_by_role("button", name="fast", exact=True).focus()
+    page.keyboard.press("s")
+    (last,) = list(stream.run(0.25))
+    (fast,), stays = (
+        [c for c in last.consumers if c.name == "fast"],
+        [c for c in last.consumers if c.name != "fast"],
+    )
+    left = EndReading("fast", "left", last.time_s, fast.pid)
+    host.feed(replace(last, consumers=tuple(stays), ends=(left,)))
+    expect(page.locator(".tsnb-c-state", has_text="left")).to_be_visible()
+    told = replace(left, state="stopped", time_s=last.time_s + 0.2)
+    host.feed(replace(last, time_s=last.time_s + 0.25, consumers=tuple(stays), ends=(told,)))
+    expect(said).to_have_text("fast has ended: stopped.")
+    assert page.evaluate("() => window.heard") == ["fast has ended: stopped."]
+    assert page.evaluate(AT) == "fast"
 
 
 def test_the_end_says_what_came_out_in_the_words_of_the_saved_picture(browser: Browser) -> None:

@@ -68,6 +68,9 @@ MET = """() => {
     .map((other) => one[0].innerText + ' | ' + other[0].innerText));
 }"""
 
+CUT_OFF = """(all) => all.filter((one) => one.innerText && getComputedStyle(one).overflowX !== 'visible'
+  && one.scrollWidth > one.clientWidth + 1).map((one) => one.innerText)"""
+
 SCROLLS = """() => {
   const box = document.querySelector('.tsnb-scroll');
   return box.scrollHeight - box.clientHeight;
@@ -153,6 +156,20 @@ def test_every_text_is_whole_at_each_width(browser: Browser, count: int, streams
         }
         wrong += [(width, fault, what) for fault, what in faults.items() if what]
     assert not wrong, "\n".join(map(str, wrong))
+    assert not host.errors
+
+
+def test_what_a_sweep_has_come_to_is_whole_at_each_width(browser: Browser) -> None:
+    """Its best trial was cut off where the panel was narrow, without a tooltip."""
+    host, _ = shown(browser, 9, 1, "light")
+    trials = [trial.name for trial in stream_of(9, 0).trials]
+    sweeps = dict.fromkeys(trials[:5], "a-sweep-of-rates")
+    host.hear(Message({"op": "params", "trials": {}, "verdicts": {}, "changes": {}, "sweeps": sweeps}))
+    heads = host.page.locator(".tsnb-group .tsnb-fold")
+    for width in (1400, 921, 500, 400, 340):
+        host.page.set_viewport_size({"width": width, "height": 700})
+        host.settle()
+        assert heads.count() and heads.evaluate_all(CUT_OFF) == [], width
     assert not host.errors
 
 

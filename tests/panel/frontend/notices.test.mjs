@@ -34,7 +34,9 @@ test("each end is said once, with its error; what had ended before the page open
 
 test("a trial that runs again ends again; one that only left is no end", () => {
   const { notices, tick } = watching([lane("cnn"), lane("mlp")]);
-  tick(2, { lanes: { 0: ended("cnn", "stopped"), 1: ended("mlp", "") } });
+  tick(2, { lanes: { 0: ended("cnn", "left"), 1: ended("mlp", "") } });
+  assert.deepEqual(notices.said, [], "it tells how it ended in a moment");
+  tick(2, { lanes: { 0: ended("cnn", "stopped"), 1: ended("mlp", "left") } });
   tick(3, { lanes: { 0: lane("cnn") } });
   tick(4, { lanes: { 0: ended("cnn", "stopped") } });
   assert.deepEqual(notices.said, [["cnn stopped"], ["cnn stopped"]]);

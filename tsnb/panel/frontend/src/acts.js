@@ -124,7 +124,7 @@ export function idle(store, state, lane, toStop = false) {
   if (why) return why;
   const { here, end, pending } = store.lanes[lane];
   if (pending) return toStop ? "" : `it is ${pending}`;
-  return here ? "" : end ? `it has ended: ${end}` : "it has left";
+  return here ? "" : end && end !== "left" ? `it has ended: ${end}` : "it has left";
 }
 
 export const square = () => make("span", "tsnb-square");

@@ -22,7 +22,7 @@ export class Notices {
     const lines = [];
     whole.lanes.forEach((lane) => {
       if (!lane) return;
-      const now = lane.here ? "" : lane.end, before = this.known.get(lane.name);
+      const now = lane.here || lane.end === "left" ? "" : lane.end, before = this.known.get(lane.name);
       this.known.set(lane.name, now);
       if (now && now !== before) lines.push(`${lane.name} ${now}${lane.error ? `: ${lane.error}` : ""}`);
     });

@@ -10,11 +10,17 @@ const NAMED = 2; // more trials than this that are equal to the best are counted
 
 const TELLS_S = 2; // a trial tells how it ended within so many seconds after it has left its stream
 
+/** Whether a trial has left so lately that how it ended may still be told. */
+export const isUntold = (store, { here, pending, unknown, end, since_s }) => {
+  const over = store.state === "gone" || store.recorded || !store.last;
+  return !over && !here && !pending && !unknown && (!end || end === "left") && store.last.t - since_s < TELLS_S;
+};
+
 /** Whether all trials have ended, or the stream has, and it is known how one of them did. */
 export const isOver = (store) => {
-  const lanes = store.lanes.filter(Boolean), now = store.state === "gone" || store.recorded || !store.last ? Infinity : store.last.t;
-  const untold = ({ here, pending, unknown, end, since_s }) => !here && !pending && !unknown && (!end || end === "left") && now - since_s < TELLS_S;
-  return !lanes.some(untold) && lanes.some(({ here, end }) => !here && end) && (store.state === "gone" || lanes.every(({ here, pending }) => !here && !pending));
+  const lanes = store.lanes.filter(Boolean);
+  if (lanes.some((lane) => isUntold(store, lane))) return false;
+  return lanes.some(({ here, end }) => !here && end) && (store.state === "gone" || lanes.every(({ here, pending }) => !here && !pending));
 };
 
 /**

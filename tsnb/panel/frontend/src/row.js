@@ -117,6 +117,7 @@ export class Row {
     this.pause.drawFor(store.stateOf(this.lane).state === "paused", why, store.stream.unrepeatable);
     // of one that has ended, what can be done next
     const ended = Boolean(lane.end) && !lane.here && !lane.pending, next = ended && log.can;
+    const { activeElement } = document, works = this.element.contains(activeElement);
     this.more.hidden = this.again.element.hidden = !next;
     if (next) {
       const unasked = unheard(store, state), words = `More epochs for ${this.name}`;
@@ -127,6 +128,7 @@ export class Row {
     }
     this.pause.element.hidden = this.stop.element.hidden = next;
     this.log.hidden = !log.can;
+    if (works && activeElement.hidden) this.open.focus({ preventScroll: true }); // who works by the keyboard stays in the row
     attribute(this.log, "aria-pressed", log.shown && log.name === this.name);
   }
 

@@ -1,6 +1,7 @@
 // What a screen reader hears of trials: that one has joined, was paused, or how it ended. Its numbers stand in its row.
 
 import { Spoken } from "./dom.js";
+import { isUntold } from "./outcome.js";
 import { STANDING, consumerState } from "./words.js";
 
 const EVERY_MS = 2000; // what comes together is said together
@@ -15,7 +16,7 @@ export class Told {
   }
 
   draw(store, now = performance.now()) {
-    const before = this.words, words = new Map(store.lanes.flatMap((lane, k) => (lane ? [[lane.name, wordOf(store, lane, k)]] : [])));
+    const before = this.words, words = new Map(store.lanes.flatMap((lane, k) => (lane ? [[lane.name, (isUntold(store, lane) && before?.get(lane.name)) || wordOf(store, lane, k)]] : [])));
     this.words = words;
     if (before) for (const [name, word] of words) if (before.get(name) !== word) this.news.push([name, word]);
     this.spoken.fade();
@@ -36,6 +37,6 @@ function together(news) {
 function wordOf(store, lane, k) {
   const { state } = store.stateOf(k);
   if (lane.pending) return `is ${state}`;
-  if (!lane.here) return lane.end ? `has ended: ${consumerState(lane.end, 0, true).label}${lane.error ? `, ${lane.error}` : ""}` : "has left";
+  if (!lane.here) return lane.end && lane.end !== "left" ? `has ended: ${consumerState(lane.end, 0, true).label}${lane.error ? `, ${lane.error}` : ""}` : "has left";
   return STANDING.has(state) ? `is ${state}` : "is running";
 }
