@@ -79,10 +79,11 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp an extra: the package itself in editable form (which also bundles the panel), and what the extra asks for.
+# `check` asks for all that `test` does, as it looks at the tests too.
 $(VENV)/%.stamp: pyproject.toml constraints.txt $(PANEL) | $(BIN)/python
 	@echo "Installing what '$*' needs into $(VENV) (a minute or two the first time)"
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$*]"
-	@touch $@
+	@touch $@ $(if $(filter check,$*),$(VENV)/test.stamp)
 
 # LitData asks for torchvision and an older python-dateutil, which do not go with our pins; local data needs neither.
 $(VENV)/litdata.stamp: tests/ecosystem/litdata.txt $(VENV)/test.stamp

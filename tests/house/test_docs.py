@@ -215,6 +215,14 @@ def test_ci_runs_every_test_once() -> None:
     assert calls == ["check test test-all"]
 
 
+def test_what_ci_needs_is_installed_by_one_call_of_pip() -> None:
+    """`make check` asks for all that the tests need, and notes that they have it: nothing is resolved a second time."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "\t@touch $@ $(if $(filter check,$*),$(VENV)/test.stamp)\n" in makefile
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert '"tsnb[test]",' in text.partition("\ncheck = [")[2].partition("\n]")[0]
+
+
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
 def test_notebooks_are_committed_without_outputs(notebook: Path) -> None:
     """No output, execution count or widget state: the reader's own machine fills them in."""
