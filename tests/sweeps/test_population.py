@@ -189,7 +189,9 @@ def test_the_worst_goes_on_as_a_changed_clone_of_the_best_and_loses_no_sample(
 @pytest.mark.slow
 def test_the_command_line_breeds_as_the_function_does(numbers: Any, tmp_path: Path) -> None:
     """`tsnb sweep --population` tells of the clones, too, each with the trial that it came from."""
-    (tmp_path / "bred.py").write_text(TRAIN, encoding="utf-8")
+    (tmp_path / "bred.py").write_text(
+        TRAIN.replace("epochs=60", "epochs=20"), encoding="utf-8"
+    )  # 33 generations
     line = "bred:train --stream numbers --space lr=loguniform(1e-3,1) --n 3 --seed 3 --json"
     rule = "--population gain --every 60 --mode max --share 34%"
     done = subprocess.run(
