@@ -128,6 +128,10 @@ def test_options_may_be_written_as_one_has_them() -> None:
         with pytest.raises(ValueError, match=r"trial 'x': .* is invalid. Pass a whole number"):
             TrialOptions(**wrong).check("x")
     with pytest.raises(
+        ValueError, match=r"after=12 is invalid. Pass the name of a trial, which must be done before"
+    ):
+        TrialOptions(after=12).check("x")  # type: ignore[arg-type]
+    with pytest.raises(
         ValueError,
         match=r"Trial 'x': threads=\(1, 2\) is invalid, because only a planned sweep picks.*Pass one",
     ):

@@ -48,8 +48,8 @@ RESULT = "result"
 """The variables of a trial that runs a function: it, its arguments, and what it returned."""
 
 
-def _text(metavar: str) -> Kind:
-    return Kind("text", str, lambda value: isinstance(value, str), metavar)
+def _text(metavar: str, wanted: str = "text") -> Kind:
+    return Kind(wanted, str, lambda value: isinstance(value, str), metavar)
 
 
 def _is_nothing(size: Any) -> bool:
@@ -88,7 +88,9 @@ _TRACKERS = Kind("names of trackers", read_words, lambda _: True, "T")
 class TrialOptions:
     """How a trial is run, whatever its code."""
 
-    stream: str | None = option(None, _text("P"), "stream that tsnb.attach() reads (default: the only one)")
+    stream: str | None = option(
+        None, _text("P", "the name of a stream"), "stream that tsnb.attach() reads (default: the only one)"
+    )
     batch_size: int | None = option(None, COUNT, "samples per batch of tsnb.attach() (default: the loader's)")
     device: str | None = option(
         None,
@@ -110,7 +112,9 @@ class TrialOptions:
         dict, _SETTINGS, "environment variable of its process (repeatable)", shown=False
     )
     after: str | None = option(
-        None, _text("NAME"), "start when trial NAME is done (does not run if NAME ends in another way)"
+        None,
+        _text("NAME", "the name of a trial, which must be done before this one starts"),
+        "start when trial NAME is done (does not run if NAME ends in another way)",
     )
     needs: int | None = option(
         None,
