@@ -107,12 +107,25 @@ class Lab:
             child.kill()
 
     def end_kernels(self) -> None:
-        """Shut every notebook's kernel down, as its menu does: the next test starts with none."""
+        """Shut every notebook's kernel down, as its menu does: the next test starts with none.
+
+        One that starts again just now cannot be ended yet: the server answers with an error, and is asked once more.
+        """
+        deadline = time.monotonic() + 60
+        while sessions := self._sessions():
+            for session in sessions:
+                url = f"{self.url}/api/sessions/{session['id']}"
+                try:
+                    urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=30).close()
+                except urllib.error.HTTPError as error:
+                    if time.monotonic() > deadline:
+                        raise AssertionError(f"{error}:\n{self.log.read_text()[-3000:]}") from None
+                    time.sleep(0.5)
+
+    def _sessions(self) -> list[dict[str, Any]]:
         with urllib.request.urlopen(f"{self.url}/api/sessions", timeout=60) as answer:
-            sessions = json.load(answer)
-        for session in sessions:
-            url = f"{self.url}/api/sessions/{session['id']}"
-            urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=30).close()
+            found: list[dict[str, Any]] = json.load(answer)
+        return found
 
     def save_widgets(self, save: bool) -> None:
         """Have notebooks saved with their widgets or without, which is the default of a new JupyterLab."""
