@@ -198,6 +198,22 @@ def test_nobody_waited_for_a_trial_that_had_gone_before_it_came() -> None:
     assert limited(view, history).startswith("c set the pace. d waited")
 
 
+def test_a_thousand_trials_one_after_another_have_a_closing_sentence() -> None:
+    """Each of them was looked at inside the look at the one before, and Python's stack was at its end."""
+    readings = []
+    for k in range(1200):
+        alone = (
+            consumer(f"t{k}", s, attached_s=s, state="sets the pace", pid=1000 + k) for s in (0.0, 2.0, 4.0)
+        )
+        readings += [reading(6 * k + 2 * at, one) for at, one in enumerate(alone)]
+    for s in (0.0, 1.0, 2.0, 3.0):
+        slow = consumer("c", s, attached_s=s, state="sets the pace", pid=1)
+        quick = consumer("d", 0.6 * s, held_s=0.4 * s, attached_s=s, pid=2)
+        readings.append(reading(7200 + s, slow, quick))
+    told = story(readings, ended=True)
+    assert (told.lead, told.rest[:20]) == ("c set the pace.", "d waited for slower ")
+
+
 def test_the_time_of_training_is_the_same_for_who_came_late() -> None:
     """From when the first trial attached to when the last one ended, by what the trials told at their ends."""
     a, b = consumer("a", 1.0, pid=4), consumer("b", 1.0, pid=5)

@@ -121,17 +121,19 @@ def _of_those_that_met(trials: Sequence[Spent], found: Callable[[Sequence[Spent]
         trials: They.
         found: Says it of some of them, as if these had been there at one time.
     """
-    said = found(trials)
-    setter = next((trial for trial in trials if trial.name == said.pace), None)
-    if setter is None:
-        return said
-    held = [trial for trial in trials if trial.share("held") >= SMALL]
-    never = [trial for trial in held if not _met(trial, setter)]
-    if not never:
-        return said
-    if len(never) == len(held):  # it was by itself
-        return _of_those_that_met([trial for trial in trials if trial is not setter], found)
-    return _of_those_that_met([trial for trial in trials if trial not in never], found)
+    while True:
+        said = found(trials)
+        setter = next((trial for trial in trials if trial.name == said.pace), None)
+        if setter is None:
+            return said
+        held = [trial for trial in trials if trial.share("held") >= SMALL]
+        met = [trial for trial in held if _met(trial, setter)]
+        if len(met) == len(held):
+            return said
+        if met:
+            trials = [trial for trial in trials if trial in met or trial not in held]
+        else:  # it was by itself, as others may have been
+            trials = [trial for trial in trials if trial in held or any(_met(one, trial) for one in held)]
 
 
 def _met(one: Spent, other: Spent) -> bool:
