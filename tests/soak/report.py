@@ -20,8 +20,8 @@ FLAT_BYTES_PER_MINUTE = 64 * 1024
 """A leak of one batch of this soak an epoch would be far above; what the allocators do is below."""
 FLAT_DESCRIPTORS_PER_MINUTE = 0.5
 """Their number swings by a dozen with every epoch, whose workers come and go; a fit of it is no better than this."""
-LONG_ENOUGH_S = 600.0
-"""Slopes of a shorter life tell about its beginning, not about leaks: allocators give and take 3 MiB at a time."""
+LONG_ENOUGH_S = 300.0
+"""Slopes of a shorter life tell about its beginning, not about leaks."""
 
 
 ORDERED = (
