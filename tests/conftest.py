@@ -162,6 +162,23 @@ def no_leftovers(runtime_directory: Path) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def no_watches() -> Iterator[None]:
+    """Watch no stream any more that a test began to watch: the next one may ask that nothing is watched."""
+    before = _watches()
+    yield
+    for name, watch in _watches().items():
+        if before.get(name) is not watch:
+            watch.release()
+            watch.close()
+            sys.modules["tsnb.telemetry.watching"]._watches.pop(name, None)
+
+
+def _watches() -> dict[str, Any]:
+    watching = sys.modules.get("tsnb.telemetry.watching")
+    return {} if watching is None else watching.watched()
+
+
+@pytest.fixture(autouse=True)
 def put_back() -> Iterator[None]:
     """Put back what a test, or a package that it imported, has changed of this process.
 

@@ -158,7 +158,9 @@ def test_a_set_uid_program_that_another_user_calls_raylet_is_not_joined(
     for address in ("192.0.2.1:6379", "127.0.0.1:1"):
         with acting(IMITATES, program, become, address):
             running = psutil.process_iter(["cmdline"])
-            seen = [each for each in running if address in " ".join((each.info["cmdline"] or [])[-1:])]
+            seen = [
+                each for each in running if (each.info["cmdline"] or [])[-1:] == [f"--gcs-address={address}"]
+            ]
             assert len(seen) == 1 and seen[0].uids().effective == 0
             with pytest.raises(TsnbError, match=r"Nothing was joined\. .*RAY_ADDRESS=HOST:PORT"):
                 local_address(seen)

@@ -419,10 +419,11 @@ def test_a_stop_that_a_restart_forestalls_stops_what_comes_back(
 def test_a_restart_that_takes_too_long_for_a_stop_is_told(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says that the stream was not stopped, rather than that it was."""
+    """It says that the stream was not stopped, rather than that it was; the goodbye came late, behind readings."""
     kernel = held.start("second making")
 
     def restart(_: Observer) -> None:
+        time.sleep(1.0)
         call(lambda: restart_kernel(kernel))
         held.reached()
 

@@ -198,11 +198,14 @@ class LiveValues:
         place: Returns where training is; before a trial has said how: nowhere.
         declared: Called with all of them when there is another one.
         shown: Called with all of them as `LiveNow` tells them, when there is another one or one has changed.
+        asked: Called with changes when they are asked for, before they can hold: each with the samples from which on
+            it may.
         noted: Called with changes when they hold, on the thread that reads.
     """
 
     def __init__(self) -> None:
         self.place: Callable[[], Place] = _nowhere
+        self.asked: Callable[[list[LiveChange]], None] = lambda _: None
         self.noted: Callable[[list[LiveChange]], None] = lambda _: None
         self.declared: Callable[[dict[str, Any]], None] = lambda _: None
         self.shown: Callable[[str], None] = lambda _: None
@@ -265,7 +268,12 @@ class LiveValues:
         """
         checked = self.checked(changes)
         with self._changing:
-            self._waiting.append((self.place(), checked))
+            here = self.place()
+            epoch, _, samples = here
+            first = samples if epoch is None else samples + 1
+            now = time.time()
+            self.asked([LiveChange(name, value, None, None, first, now) for name, value in checked.items()])
+            self._waiting.append((here, checked))
         return checked
 
     def checked(self, changes: Mapping[str, Any]) -> dict[str, Any]:

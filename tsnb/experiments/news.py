@@ -7,7 +7,8 @@
 | `Consumed` | once a second, if its consumers have moved on | `trial_life` |
 | `Attaching` | it has asked for its first epoch | `trial_life` |
 | `Directions` | it has called `tsnb.records.direction` | `trial_life` |
-| `Declared`, `Changed` | it has made a live value; changes of live values hold | `trial_life` |
+| `Declared` | it has made a live value | `trial_life` |
+| `Requested`, `Changed` | changes of live values were asked for; changes hold | `trial_life` |
 | `StandsStill` | its consumer stands still because it is paused, or does no more | `trial_life` |
 | `Releasable` | whether its GPU memory can be given back while it is paused has changed | `trial_life` |
 | `WentBack` | it goes on from a checkpoint: what came after that is to be forgotten | `trial_life` |
@@ -52,6 +53,7 @@ __all__ = [
     "News",
     "NotBranched",
     "Releasable",
+    "Requested",
     "StandsStill",
     "WentBack",
     "Wrote",
@@ -138,6 +140,13 @@ class Declared(NamedTuple):
     """All of its live values, as they are."""
     bounds: dict[str, tuple[float, float]]
     """The lowest and the highest number that each of them may be, of those that have such bounds."""
+
+
+class Requested(NamedTuple):
+    """Changes of live values have been asked for, and hold from the trial's next batch."""
+
+    changes: list[LiveChange]
+    """Each with the samples from which on it may hold."""
 
 
 class Changed(NamedTuple):
@@ -232,6 +241,7 @@ News = (
     | Attaching
     | Directions
     | Declared
+    | Requested
     | Changed
     | StandsStill
     | Releasable
@@ -253,6 +263,7 @@ _KINDS: dict[str, Any] = {
         Attaching,
         Directions,
         Declared,
+        Requested,
         Changed,
         StandsStill,
         Releasable,
@@ -293,8 +304,8 @@ def news_in(kind: str, content: dict[str, Any]) -> News | None:
             for *place, numbers, stream_epoch in content["rows"]
         ]
         return Logged(told)
-    if kind == "tsnb_changed":
-        return Changed([LiveChange(*change) for change in content["changes"]])
+    if "changes" in content:
+        content = {"changes": [LiveChange(*change) for change in content["changes"]]}
     news: News = _KINDS[kind](**content)
     return news
 

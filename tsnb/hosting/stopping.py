@@ -77,10 +77,8 @@ def _ended(observer: Observer, timeout_s: float, deadline: float, reconnect_s: f
         with contextlib.suppress(ProducerGone):  # it has ended just now: its goodbye can be read
             observer.request_stop(reconnect_s)
         try:
-            left = 1.0
-            while left > 0:  # what has come by then is read in any case
-                left = deadline - time.monotonic()
-                observer.read(max(0.0, left))
+            while observer.read(left_s := max(0.0, deadline - time.monotonic())) is not None or left_s:
+                pass  # what has come by then is read in any case: a goodbye lies behind readings
         except ProducerGone:
             while observer.entry in registry.entries() and time.monotonic() < deadline:
                 time.sleep(LOOK_S)

@@ -39,6 +39,7 @@ from tsnb.experiments.news import (
     Directions,
     Ended,
     Releasable,
+    Requested,
     StandsStill,
     WentBack,
     Wrote,
@@ -83,8 +84,10 @@ class TrialHere:
         values = values_here()
         values.place = position
         values.noted = self._changed
+        values.asked = lambda changes: tell(Requested(changes))
         values.declared = lambda now: tell(Declared(now, values_here().bounds))
         self._planned = [LiveChange(*change) for change in self.settings.get("planned", ())]
+        self._asked = [LiveChange(*change) for change in self.settings.get("asked", ())]
         values.plan(self._planned)
 
     def _enter(self, count: int = 0) -> None:
@@ -143,7 +146,7 @@ class TrialHere:
         self.run.go_back(own_rows, samples)
         tell(WentBack(own_rows, samples))
         values_here().go_on_from(progress["live"])
-        values_here().plan(change for change in self._planned if change.samples > samples)
+        values_here().plan(c for c in self._planned if c.samples > samples or c in self._asked)
         if from_parent:
             values_here().begin_with(self.settings["resume"].get("begins", {}), samples)
 

@@ -105,6 +105,7 @@ class OwnLife(TrialLife):
             except KernelDied as error:
                 if self._unwanted.is_set() or not self._may_restart():
                     raise
+                await self._take_last_words()
                 self.say(
                     f"trial {self.name!r} crashed: {str(error).partition(chr(10))[0]}; "
                     f"{self._going_on()} ({self.states.in_a_row} of {RESTARTS_AT_MOST})\n",
@@ -285,7 +286,8 @@ class OwnLife(TrialLife):
         settings: dict[str, Any] = {"run": self._run.as_settings(), "started_s": self.started_s}
         if mark is not None:
             settings["starting"] = str(mark)
-        self._to_come = self._planned
+        self._to_come, settings["asked"] = self._planned, [tuple(change) for change in self._asked]
+        self._asked = []
         settings["planned"] = [tuple(change) for change in self._to_come]
         if self._resume:
             settings["resume"] = self._resume
@@ -318,9 +320,13 @@ class OwnLife(TrialLife):
 
     @property
     def _planned(self) -> list[LiveChange]:
-        """The changes of live values that the next attempt makes: those made already, and those that were to come."""
+        """The changes of live values that the next attempt makes: those made already, and those that were to come.
+
+        Among the latter are those that somebody asked for just before the death, which never held.
+        """
         samples = max((change.samples for change in self.changes), default=-1)
-        return [*self.changes, *(change for change in self._to_come if change.samples > samples)]
+        to_come = (change for change in self._to_come if change.samples > samples)
+        return sorted([*self.changes, *to_come, *self._asked], key=lambda change: change.samples)
 
     def _ran(self, so: str = "") -> Attempt:
         if self._attempt is None:

@@ -31,6 +31,7 @@ from tsnb.experiments.news import (
     Logged,
     News,
     Releasable,
+    Requested,
     StandsStill,
     WentBack,
     Wrote,
@@ -125,6 +126,7 @@ class TrialLife(ABC):
         self.live: dict[str, Any] = {}
         self.bounds: Mapping[str, tuple[float, float]] = {}
         self.changes: list[LiveChange] = []
+        self._asked: list[LiveChange] = []  # what may not hold yet; `Requested`
         self.written: set[str] = set()
         self.started_s = self.began_s = time.time()
         self.log_path = run.log_path
@@ -285,8 +287,7 @@ class TrialLife(ABC):
         if stopped and (state != "stopped" or failure):  # its kernel knows only that it was stopped
             await written(self._run.stopped_by, state, self.failure)
         if stopped or state == "crashed":  # else its kernel told all rows before its end
-            with contextlib.suppress(TsnbError):
-                self._take_written((await asked(self._run.rows))[0])
+            await self._take_last_words()
         await self._tell_end(state)
         first, _, rest = self.failure.partition("\n")
         detail = f"\n{rest}" if state == "crashed" and rest else ""
@@ -352,12 +353,8 @@ class TrialLife(ABC):
                 self.take_rows(rows)
             case Consumed(report):
                 self.report = report
-            case Declared(values, bounds):
-                self.live, self.bounds = values, bounds
-            case Changed(changes):
-                self.changes.extend(changes)
-                self.live.update({change.name: change.value for change in changes})
-                self._tell([])
+            case Declared() | Requested() | Changed():
+                self._hear_of_live(news)
             case StandsStill(on):
                 self.states.paused = on
                 self._tell([])
@@ -370,6 +367,25 @@ class TrialLife(ABC):
             case Attaching():
                 self.attached = True
                 self._tell([])
+
+    def _hear_of_live(self, news: Declared | Requested | Changed) -> None:
+        """Take what it tells of its live values."""
+        if isinstance(news, Declared):
+            self.live, self.bounds = news
+        elif isinstance(news, Requested):
+            self._asked.extend(news.changes)
+        else:
+            self._take_changes(news.changes)
+
+    def _take_changes(self, changes: Sequence[LiveChange]) -> None:
+        """Take changes of live values that hold now."""
+        self.changes.extend(changes)
+        self.live.update({change.name: change.value for change in changes})
+        for made in changes:
+            kept = (each for each in self._asked if each[:2] == made[:2] and each.samples <= made.samples)
+            if (first := next(kept, None)) is not None:
+                self._asked.remove(first)
+        self._tell([])
 
     def _hear_aside(self, news: Directions | Wrote) -> None:
         """Take what concerns other trials too."""
@@ -392,8 +408,16 @@ class TrialLife(ABC):
         self.metrics.add(rows)
         self._tell(rows)
 
+    async def _take_last_words(self) -> None:
+        """Take what its process wrote down and could not tell any more: it was killed a moment later."""
+        with contextlib.suppress(TsnbError):
+            self._take_written((await asked(self._run.rows))[0])
+            record, known = await asked(self._run.read), len(self.changes)
+            if record is not None and record.changes[:known] == self.changes and record.changes[known:]:
+                self._take_changes(record.changes[known:])
+
     def _take_written(self, written: Sequence[LoggedRow]) -> None:
-        """Take rows that its process wrote down and could not tell any more: it was killed a moment later."""
+        """Take those of its rows that it has not told."""
         here = self.metrics.count
         if len(written) > here and (not here or written[here - 1].time_s == self.metrics.rows[-1].time_s):
             self.take_rows(list(written[here:]))
