@@ -135,6 +135,30 @@ def test_two_are_paused_and_resumed_together_by_the_command_line_and_one_that_is
         assert [sorted(epoch) for epoch in two["taken"]] == [list(range(ROWS))] * 2
 
 
+def test_a_paused_trial_that_is_started_again_after_its_death_stays_paused(
+    page: Any, until: Until, tmp_path: Path
+) -> None:
+    """It takes nothing until somebody resumes it, and every surface says so; then it gets each sample once."""
+    with serve():
+        trial = start(page, "one", tmp_path / "go", 20, restart="on-crash")
+        until(lambda: sum(trial.metrics.by_step("rows").values()) == 20, 120)
+        trial.pause()
+        (tmp_path / "go").touch()
+        until(lambda: recorded("one") == "paused", 60)
+        former = trial.pid
+        assert former is not None
+        os.kill(former, signal.SIGKILL)
+        until(lambda: trial.restarts == 1 and trial.state == "paused" and recorded("one") == "paused", 120)
+        assert "It stays paused" in page.text
+        assert trial.pid != former
+        assert states() == {"one": "paused"}
+        with pytest.raises(TimeoutError, match="is still paused"):
+            trial.wait(0.5)
+        trial.resume()
+        trial.wait(60)
+        assert [sorted(epoch) for epoch in trial["taken"]] == [list(range(ROWS))] * 2
+
+
 def test_each_stream_is_asked_once_however_many_trials_pause(
     page: Any, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

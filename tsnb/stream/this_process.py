@@ -51,6 +51,8 @@ class ThisProcess:
     epochs: int = 0
     """Epochs that loops of this process take in all, for estimates of what is left; 0: not known. May be changed while
     they run: the streams are told at the next step."""
+    paused: bool = False
+    """Whether its next consumer begins paused: it was when the process before this one died."""
     extensions: list[Callable[[], Any]] = field(default_factory=list)
     """What makes each consumer's halves of extensions (`protocol.extension`)."""
     device_access: Any = None

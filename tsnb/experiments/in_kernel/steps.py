@@ -63,6 +63,7 @@ def enter(settings: dict[str, Any], run: Run | None = None) -> None:
     """
     for name in ("name", "stream", "batch_size", "device", "outside", "in_turn"):
         setattr(this_process, name, settings[name])
+    this_process.paused = settings.get("paused", False)
     this_process.threads_fixed = settings["threads"] is not None
     turns = settings["rotation"]
     this_process.rotation = None if turns is None else (turns[0], turns[1], turns[2])

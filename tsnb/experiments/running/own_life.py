@@ -85,6 +85,7 @@ class OwnLife(TrialLife):
         self._attempt = start.attempt(self, run)
         self._unwanted = asyncio.Event()
         self._resume = dict(start.resume)
+        self._stays_paused = False  # after a restart
         self._to_come = [LiveChange(*change) for change in plan.arrival.get("planned", ())]
 
     @property
@@ -106,9 +107,11 @@ class OwnLife(TrialLife):
                 if self._unwanted.is_set() or not self._may_restart():
                     raise
                 await self._take_last_words()
+                self._stays_paused = self.states.paused
                 self.say(
                     f"trial {self.name!r} crashed: {str(error).partition(chr(10))[0]}; "
-                    f"{self._going_on()} ({self.states.in_a_row} of {RESTARTS_AT_MOST})\n",
+                    f"{self._going_on()} ({self.states.in_a_row} of {RESTARTS_AT_MOST})"
+                    f"{'. It stays paused' if self._stays_paused else ''}\n",
                     "stderr",
                 )
         return Outcome("stopped")
@@ -289,6 +292,7 @@ class OwnLife(TrialLife):
         self._to_come, settings["asked"] = self._planned, [tuple(change) for change in self._asked]
         self._asked = []
         settings["planned"] = [tuple(change) for change in self._to_come]
+        settings["paused"], self._stays_paused = self._stays_paused, False
         if self._resume:
             settings["resume"] = self._resume
         elif self.changes:  # from the top: they are made again where they were made, and noted again

@@ -78,8 +78,11 @@ class Line:
         self._extensions = by_name(make() for make in this_process.extensions)
         self._ticks = overriding(self._extensions.values(), "tick")
         self._steps = overriding(self._extensions.values(), "step")
-        self.connection = Connection(entry, name, options, self.scratch, reader, extensions=self._extensions)
+        own, paused = self._extensions, this_process.paused and options.world_size < 2
+        self.connection = Connection(entry, name, options, self.scratch, reader, paused=paused, extensions=own)
         self.session = ConsumerSession(self.name, name, options, lambda: self.connection.unpacker.held)
+        if paused:
+            self.session.paused, this_process.paused = True, False
         self._progress_told = ms.Progress()
         self._taken_before = (0, 0)  # epochs and batches, by those that it goes on from
         self._epochs_behind = 0  # of the loop's: those that the trial it is a clone of took in this very loop
