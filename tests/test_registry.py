@@ -47,7 +47,7 @@ def test_a_name_is_entered_once_and_free_again_afterwards() -> None:
 def test_a_promise_of_a_killed_process_is_swept_by_who_looks_next(own_directory: Path) -> None:
     """Looking up any stream is enough; one that is held stays."""
     code = (
-        "import sys; from tsnb.discovery.promises import Promise; p = Promise('s'); "
+        "import sys; from tsnb.discovery.promises import FIRST, Promise; p = Promise('s', FIRST); "
         "print(flush=True); sys.stdin.read()"
     )
     script = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

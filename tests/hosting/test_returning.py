@@ -135,17 +135,21 @@ def test_who_attaches_for_the_first_time_while_a_stream_is_away_waits(
     consumer.close()
 
 
-def test_a_stop_between_crash_and_return_is_told_to_those_who_wait(box: Any, page: Any) -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["who waits", "who comes from a long step"])
+def test_a_stop_between_crash_and_return_is_told(box: Any, page: Any, late: bool) -> None:
     """At once: nobody serves it again, so nobody waits out the minute."""
     kernel = served(box, page, restart="on-crash")
-    begun = threading.Event()
+    begun, stopped = threading.Event(), threading.Event()
     waited: list[float] = []
 
     def train() -> None:
-        for _ in tsnb.attach("trial", stream="s"):
-            begun.set()
-            wait_until(lambda: not kernel.alive, LONG_S)
         try:
+            for _ in tsnb.attach("trial", stream="s"):
+                begun.set()
+                if late:
+                    stopped.wait(LONG_S)
+                else:
+                    wait_until(lambda: not kernel.alive, LONG_S)
             list(tsnb.attach("trial", stream="s"))
         finally:
             waited.append(time.monotonic())
@@ -156,8 +160,32 @@ def test_a_stop_between_crash_and_return_is_told_to_those_who_wait(box: Any, pag
         wait_until(lambda: "It is started again" in page.text, LONG_S)
         stopped_s = time.monotonic()
         kernel.stop()
+        stopped.set()
     assert isinstance(raised[0], (ProducerGone, ProducerNotFound)), raised
-    assert not waited or waited[0] - stopped_s < 30.0
+    assert waited[0] - stopped_s < 30.0
+
+
+def test_trials_wait_as_long_as_a_stop_says_though_no_crash_would_be_answered_now(
+    box: Any, page: Any
+) -> None:
+    """The kernel that would have started it again after a crash is gone; somebody serves it again in time."""
+    served(box, page, restart="on-crash", seed=1)
+    begun, batches = threading.Event(), list[Any]()
+
+    def train() -> None:
+        with tsnb.attach("trial", stream="s") as consumer:
+            for batch in consumer:
+                batches.append(batch)
+                begun.set()
+                if len(batches) == 1:  # it looks while the kernel that served is going
+                    wait_until(lambda: not registry.entries(), LONG_S)
+
+    with meanwhile(train) as raised:
+        assert begun.wait(LONG_S)
+        tsnb.streams.stop("s", LONG_S, reconnect_s=LONG_S)
+        time.sleep(1.0)
+        served(box, page, restart="on-crash", seed=1)
+    assert not raised and len(batches) == 4
 
 
 def test_an_interrupt_of_a_restart_leaves_a_stream(box: Any, page: Any, monkeypatch: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tsnb
-from tsnb.discovery.promises import Promise
+from tsnb.discovery.promises import FIRST, Promise
 from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
 from tsnb.stream.consumer import attaching
 from tsnb.stream.consumer.attaching import detach_all
@@ -84,7 +84,7 @@ def test_who_comes_as_it_is_started_again_gets_the_next_one(
 ) -> None:
     """It waits for the promised stream; whoever was welcomed reconnects, as all consumers do."""
     arm = stop_at(point, monkeypatch, reconnect_s=60)
-    promise = Promise("short", first=True)
+    promise = Promise("short", FIRST)
     with tsnb.serve([1, 2, 3], name="short") as producer:
         arm(producer)
         got: list[Any] = []

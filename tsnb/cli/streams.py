@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tsnb.cli.arguments import load, named
 from tsnb.config import read_weight
 from tsnb.discovery import registry
-from tsnb.discovery.promises import Promise
+from tsnb.discovery.promises import FIRST, Promise
 from tsnb.growing.selection import rounds_as_typed
 from tsnb.hosting.served import RECONNECT_S, seed_of
 from tsnb.hosting.stopping import stop
@@ -88,7 +88,7 @@ def _serve_here(
         first_epoch: The epoch to begin with.
     """
     # who attaches meanwhile waits
-    with contextlib.closing(Promise(options.name, first=True)), plain_warnings():
+    with contextlib.closing(Promise(options.name, FIRST)), plain_warnings():
         producer = _begin(options, given, spare_seed, first_epoch)
     with producer:
         print(

@@ -3,10 +3,11 @@
 A promise is a small file beside the entries of the registry. The process that starts a stream holds a lock on it, so it
 goes with that process. While it is there, an attach to that stream waits. When it goes, nobody waits any longer.
 
-| the promise is of | the stream's name is |
-|---|---|
-| a first start | free: the first one that serves has it |
-| a stream that comes back | kept: nobody else can take it in those seconds |
+| the promise is of | the stream's name is | it is there |
+|---|---|---|
+| a first start (`FIRST`) | free: the first one that serves has it | until the stream is served |
+| a restart (`AGAIN`) | kept: nobody else can take it in those seconds | until it is served again |
+| each restart after a crash (`STANDING`) | kept | as long as somebody would start it again, while it is served too |
 
 A promise that is not locked any more is swept by the next look.
 """
@@ -25,7 +26,19 @@ from tsnb.discovery.entries import MOST_BYTES, lock, this_owner
 from tsnb.errors import NameInUse
 from tsnb.machine.owners import Owner, alive, owner
 
-__all__ = ["Promise", "Promised", "is_promised", "promises", "require_unpromised"]
+__all__ = [
+    "AGAIN",
+    "FIRST",
+    "STANDING",
+    "Promise",
+    "Promised",
+    "is_promised",
+    "promises",
+    "require_unpromised",
+]
+
+FIRST, AGAIN, STANDING = "first", "again", "standing"
+"""What is promised: a first start, one restart, or a restart after each crash."""
 
 _held: set[int] = set()
 """The descriptors that hold the locks of this process's promises."""
@@ -47,8 +60,8 @@ class Promised(NamedTuple):
     """The stream's."""
     owner: str
     """The notebook or script that promised it."""
-    first: bool
-    """Whether this is its first start."""
+    kind: str
+    """`FIRST`, `AGAIN` or `STANDING`."""
     process: Owner
     """The process that promised it."""
 
@@ -58,13 +71,13 @@ class Promise:
 
     Args:
         name: The stream's.
-        first: Whether it has not been served yet.
+        kind: `FIRST`, `AGAIN` or `STANDING`.
 
     Raises:
         TsnbError: The runtime directory cannot be used, or its disk is full.
     """
 
-    def __init__(self, name: str, *, first: bool = False) -> None:
+    def __init__(self, name: str, kind: str) -> None:
         with explained(f"announce stream {name!r}"):
             self._path = _directory() / f"{secrets.token_hex(8)}.back"
             draft = self._path.with_suffix(".new")
@@ -73,7 +86,7 @@ class Promise:
             _held.add(self._fd)  # a forked child lets go of it
             lock(self._fd, fcntl.LOCK_EX)
             try:
-                os.write(self._fd, json.dumps([name, this_owner(), first, *owner(os.getpid())]).encode())
+                os.write(self._fd, json.dumps([name, this_owner(), kind, *owner(os.getpid())]).encode())
                 draft.rename(self._path)  # locked by now: whoever looks sweeps what is not
             except BaseException:
                 draft.unlink(missing_ok=True)
@@ -100,9 +113,14 @@ def promises() -> list[Promised]:
     return [one for one in found if one is not None]
 
 
-def is_promised(name: str) -> bool:
-    """Return whether a process starts the stream, should it not be served now."""
-    return name in {one.name for one in promises()}
+def is_promised(name: str, *kinds: str) -> bool:
+    """Return whether a process starts the stream, should it not be served now.
+
+    Args:
+        name: The stream's.
+        kinds: Which promises count; left out: all.
+    """
+    return any(one.name == name and (not kinds or one.kind in kinds) for one in promises())
 
 
 def require_unpromised(name: str) -> None:
@@ -118,7 +136,7 @@ def require_unpromised(name: str) -> None:
     """
     here = owner(os.getpid())
     for one in promises():
-        if one.name == name and not one.first and (one.owner != this_owner() or one.process == here):
+        if one.name == name and one.kind != FIRST and (one.owner != this_owner() or one.process == here):
             raise NameInUse(
                 f"Stream {name!r} is being restarted by process {one.process.pid}. Wait until it is "
                 "back, or choose another name."
@@ -139,8 +157,8 @@ def _read(path: Path) -> Promised | None:
         if lock(fd, fcntl.LOCK_SH):  # its process has gone
             path.unlink(missing_ok=True)
             return None
-        name, of, first, *process = json.loads(os.read(fd, MOST_BYTES))
-        promised = Promised(name, of, first is True, Owner(*process))
+        name, of, kind, *process = json.loads(os.read(fd, MOST_BYTES))
+        promised = Promised(name, of, kind, Owner(*process))
         if alive(promised.process) is False:  # a file system without locks
             path.unlink(missing_ok=True)
             return None

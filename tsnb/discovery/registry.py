@@ -41,7 +41,7 @@ from typing import TypeVar
 from tsnb.config import check_name, explained, private_directory, runtime_directory
 from tsnb.discovery.addresses import address_prefix, new_address, socket_directory, sweep_sockets
 from tsnb.discovery.entries import MOST_BYTES, Entry, age, is_at, lock, may_live, parsed, this_owner
-from tsnb.discovery.promises import Promised, promises, require_unpromised
+from tsnb.discovery.promises import FIRST, Promised, promises, require_unpromised
 from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, StreamNotNamed, TsnbError
 from tsnb.machine.owners import has_gone, owner, same_boot
 from tsnb.machine.processes import is_stopped
@@ -242,7 +242,7 @@ def find(name: str | None = None) -> Entry:
         if entry.name == name:
             return entry
     if to_come := [one for one in promised if one.name == name]:
-        again = "" if all(one.first for one in to_come) else " again"
+        again = "" if all(one.kind == FIRST for one in to_come) else " again"
         raise ProducerNotFound(f"Stream {name!r} is being started{again}. Try again in a moment.")
     if not served:
         missing = (

@@ -26,7 +26,7 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from typing import Any
 
-from tsnb.discovery.promises import Promise
+from tsnb.discovery.promises import AGAIN, FIRST, STANDING, Promise
 from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
 from tsnb.hosting.crashes import Crashes, Following
 from tsnb.hosting.life import STOP_GRACE_S, ProducerLife
@@ -184,9 +184,9 @@ class ProducerKernel(Bound):
         async with self._one_at_a_time:
             try:
                 with self._unless_stopped("started"):
-                    self._promise = Promise(self.name, first=True)
+                    self._promise = Promise(self.name, FIRST)
                     await self._begin(await self._prepare(shipment), 0)
-                self._withdraw(Promise(self.name) if self.options.restart else None)
+                self._withdraw(Promise(self.name, STANDING) if self.options.restart else None)
             except BaseException:
                 self._finish()
                 raise
@@ -353,7 +353,7 @@ class ProducerKernel(Bound):
         self._restarting = asyncio.current_task()
         promise = None
         try:
-            promise = Promise(self.name)
+            promise = Promise(self.name, AGAIN)
             await self._take_down()
             await self._begin_one_of(new, former, reading.epoch, former_options)
             self.restarts += 1

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 from tsnb.discovery.entries import OWNER, this_owner
-from tsnb.discovery.promises import Promise
+from tsnb.discovery.promises import FIRST, STANDING, Promise
 from tsnb.hosting.crashes import Crashes, Following
 from tsnb.kernels.processes.death import cause_of_death
 from tsnb.native.ties import tie_to_parent
@@ -49,9 +49,17 @@ def supervise(name: str, serve: Callable[[int], int]) -> int:
     """
     crashes, following = Crashes(), Following(name)
     with contextlib.ExitStack() as promised, _Asked() as asked:
-        promised.callback(Promise(name, first=True).close)
+        promised.callback(Promise(name, FIRST).close)
+
+        def is_served() -> None:
+            """The name is kept for it from now on, through its crashes."""
+            if not standing:
+                standing.append(Promise(name, STANDING))
+                promised.callback(standing[0].close)
+
+        standing: list[Promise] = []
         while True:
-            code, served = _one_life(following, lambda: serve(crashes.position.epoch), asked)
+            code, served = _one_life(following, lambda: serve(crashes.position.epoch), asked, is_served)
             if asked or -code in ASKING:
                 return 128 + (asked[0] if asked else -code)
             if code >= 0 and (not served or code == 0 or code == 128 + signal.SIGINT):
@@ -60,8 +68,7 @@ def supervise(name: str, serve: Callable[[int], int]) -> int:
             if not crashes.allow_another(time.monotonic(), following.position):
                 _say(f"{cause}. It is not started again: {crashes.reason}.")
                 return 1
-            if crashes.total == 1:
-                promised.callback(Promise(name).close)  # the name is kept for it from now on
+            is_served()
             _say(f"{cause}. tsnb restarts the stream in pass {crashes.position.epoch + 1}.")
 
 
@@ -83,8 +90,17 @@ class _Asked(list[int]):
         self.append(number)
 
 
-def _one_life(following: Following, serve: Callable[[], int], asked: _Asked) -> tuple[int, bool]:
-    """Run one serving process to its end; return its exit status (negative: a signal) and whether it served."""
+def _one_life(
+    following: Following, serve: Callable[[], int], asked: _Asked, is_served: Callable[[], None]
+) -> tuple[int, bool]:
+    """Run one serving process to its end; return its exit status (negative: a signal) and whether it served.
+
+    Args:
+        following: The stream, as it is seen from here.
+        serve: As `supervise`.
+        asked: Signals that have come.
+        is_served: Called, again and again, once the stream is served.
+    """
     pid = _fork(serve, asked)
     asked_until_s = 0.0
     following.served = False
@@ -101,6 +117,8 @@ def _one_life(following: Following, serve: Callable[[], int], asked: _Asked) -> 
             os.kill(pid, signal.SIGKILL)
         if not following.look(LOOK_S) and (following.served or not following.open(pid)):
             time.sleep(LOOK_S)
+        if following.served:
+            is_served()
 
 
 def _fork(serve: Callable[[], int], asked: _Asked) -> int:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tsnb.discovery import registry
+from tsnb.discovery.promises import STANDING, is_promised
 from tsnb.errors import (
     ConsumerReplaced,
     JoinRefused,
@@ -80,6 +81,8 @@ class Connection:
         length: Loader batches of an epoch; None: the loader has no length.
         on_device: Knows which batches lie there.
         successor_s: How long to wait for another producer of the name once this one has gone; 0: not at all.
+        said_goodbye: Whether it has said so itself: it was stopped, and has not crashed.
+        comes_back: Whether somebody starts it again after each crash, as of when this connection was made.
         unpacker: Reads what the slots hold.
 
     Raises:
@@ -157,6 +160,7 @@ class Connection:
             self._close()
             raise
         self.successor_s, self.length = self.welcome.reconnect_s, self.welcome.epoch_batches
+        self.said_goodbye, self.comes_back = False, is_promised(entry.name, STANDING)
         self.unpacker = reader(self._arena, self.welcome.hold, scratch, self.release, self.on_device)
         self.unpacker.foreign = not self._own
 
@@ -239,7 +243,7 @@ class Connection:
             if self._note(message):
                 continue
             if isinstance(message, ms.Stopping):
-                self.successor_s = message.reconnect_s
+                self.successor_s, self.said_goodbye = message.reconnect_s, True
                 raise self._gone("was stopped", ProducerGone if message.reconnect_s else StreamStopped)
             if isinstance(message, ms.Steered) and message.to == "stop":
                 raise StopRequested(
@@ -301,7 +305,7 @@ class Connection:
         except ChannelClosed:
             for message in map(decode, self._unread):
                 if isinstance(message, ms.Stopping):
-                    self.successor_s = message.reconnect_s
+                    self.successor_s, self.said_goodbye = message.reconnect_s, True
             return True
         return False
 

@@ -79,7 +79,9 @@ class Line:
         self._ticks = overriding(self._extensions.values(), "tick")
         self._steps = overriding(self._extensions.values(), "step")
         own, paused = self._extensions, this_process.paused and options.world_size < 2
-        self.connection = Connection(entry, name, options, self.scratch, reader, paused=paused, extensions=own)
+        self.connection = Connection(
+            entry, name, options, self.scratch, reader, paused=paused, extensions=own
+        )
         self.session = ConsumerSession(self.name, name, options, lambda: self.connection.unpacker.held)
         if paused:
             self.session.paused, this_process.paused = True, False

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from tsnb.discovery import registry
-from tsnb.discovery.promises import is_promised
+from tsnb.discovery.promises import AGAIN, is_promised
 from tsnb.errors import NameInUse, ProducerGone, RemoteProtocolError
 from tsnb.stream.consumer.options import Options
 from tsnb.stream.consumer.talking.connection import Connection
@@ -94,10 +94,12 @@ def connect_to_successor(
         The new connection; None if none came in time.
     """
     deadline = time.monotonic() + within_s
-    promised = last = is_promised(gone.entry.name)
+    # a goodbye that says how long to wait speaks of one return; of a crash, whoever starts it after each one
+    counted = (AGAIN,) if gone.said_goodbye else ()
+    promised = is_promised(gone.entry.name, *counted) or (gone.comes_back and not gone.said_goodbye)
     while time.monotonic() < deadline and not given_up():
         # somebody would start it again, and has given that up: after this look there is nobody to wait for
-        last = promised and not is_promised(gone.entry.name)
+        last = promised and not is_promised(gone.entry.name, *counted)
         entry = next((e for e in registry.entries() if e.name == gone.entry.name), None)
         if entry is not None and entry.address != gone.entry.address:
             try:
