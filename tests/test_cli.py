@@ -213,6 +213,7 @@ def test_alone_it_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"    {command}" in shown for command in ("serve", "sweep", "top", "results"))
 
 
+@pytest.mark.slow
 def test_an_interrupt_that_comes_while_something_is_freed_is_not_dropped(tmp_path: Path) -> None:
     """Python prints and drops it: the user has pressed Ctrl-C, and the command goes on."""
     (tmp_path / "mydata.py").write_text(
@@ -380,6 +381,7 @@ def train(): pass
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "top", "inside", "kind", "line"),
     [
@@ -437,6 +439,7 @@ def test_a_list_of_nothing_says_so(tmp_path: Path) -> None:
     assert "no stream is running" in done.stderr and "tsnb serve" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -125,6 +125,7 @@ def test_an_artifact_is_copied_to_its_end_or_refused(tmp_path: Path, kind: str, 
     assert not list(target.parent.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("around", [False, True])
 def test_a_folder_whose_links_loop_or_multiply_is_refused(tmp_path: Path, around: bool) -> None:
     """By name, before the disk is full. Other links are copied as what they lead to."""

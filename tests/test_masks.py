@@ -305,6 +305,7 @@ PUMPS = (
 """What a pattern that looks at one letter many times would choke on."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "x"])
 def test_no_text_takes_long_to_look_at(end: str) -> None:
     """Of 60,000 letters of anything; where each is looked at for each other, one takes minutes."""

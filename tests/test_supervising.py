@@ -120,6 +120,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
         serving.process.wait()
 
 
+@pytest.mark.slow
 def test_a_killed_producer_is_back_under_its_name(serve: Callable[..., Serving]) -> None:
     """Another process serves, with the same seed, and `tsnb stop` ends both with status 0."""
     serving = serve()
@@ -172,6 +173,7 @@ def test_a_cache_outlives_the_process_that_is_killed(serve: Callable[..., Servin
     stopping.stop("toy")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole_group", [True, False], ids=["Ctrl-C", "kill -INT"])
 def test_an_interrupt_ends_both(serve: Callable[..., Serving], whole_group: bool) -> None:
     """In a terminal both get it, from another only the one that was called; the status is that of an interrupt."""

@@ -11,6 +11,7 @@ pytest.importorskip("sklearn")
 from benchmarks.choosing import SHARE, TRAINING, WAYS, at, training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_each_way_trains_on_as_many_samples_as_it_counts(way: str) -> None:
     """One epoch of all, then rounds of a share; and it learns."""

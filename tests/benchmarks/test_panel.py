@@ -46,6 +46,7 @@ def test_a_tick_of_fifty_trials_costs_few_calls() -> None:
     assert calls / 32 < MOST_CALLS
 
 
+@pytest.mark.slow
 def test_what_a_page_is_given_does_not_grow_with_the_hours() -> None:
     """Nor does what the kernel keeps: frames and curves stay within their bounds."""
     tape = told(3, 6000)

@@ -277,6 +277,7 @@ class Twice(Pictures):
         return image, label, label
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "why"),
     [

@@ -88,6 +88,7 @@ def test_what_does_not_fit_here_lies_on_other_machines_and_the_stream_is_the_sam
             assert pictures.prepared.max() <= 2 + 2, "and a few to probe"
 
 
+@pytest.mark.slow
 def test_machines_that_die_stand_still_give_memory_back_or_leave_change_no_batch(
     lending: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +124,7 @@ def test_machines_that_die_stand_still_give_memory_back_or_leave_change_no_batch
         assert (states == GIVEN).any(), "what was given back is not asked for again"
 
 
+@pytest.mark.slow
 def test_a_machine_that_comes_gets_what_is_kept_nowhere_and_one_that_leaves_moves_its_own_alone(
     lending: Any,
 ) -> None:
@@ -159,6 +161,7 @@ def test_a_machine_that_comes_gets_what_is_kept_nowhere_and_one_that_leaves_move
         assert equal(found, wanted)
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_gone_before_anything_lies_there_lends_nothing(lending: Any) -> None:
     """Nobody listens, or one that knows another token: as without it. One that goes while samples are written, too."""
     wanted = plain(Costly(), 4)
@@ -186,6 +189,7 @@ def test_a_machine_that_is_gone_before_anything_lies_there_lends_nothing(lending
         assert kept.keeper.counts().state == "serving"
 
 
+@pytest.mark.slow
 def test_a_machine_that_did_not_answer_when_it_was_first_asked_lends_once_it_does(
     lending: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def test_only_what_becomes_smaller_and_is_dear_enough_is_packed(monkeypatch: pyt
     assert packed == [encoding.PIECE_BYTES]
 
 
+@pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.parametrize("transform", [None, jitter])
 def test_a_stream_of_packed_samples_is_the_same_and_more_of_them_fit(transform: Any) -> None:

@@ -184,6 +184,7 @@ def test_one_core_and_a_small_shm_are_worth_knowing(monkeypatch: pytest.MonkeyPa
     assert "--shm-size" in machine.files().advice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("built_for", "visible", "advice"),
     [

@@ -269,6 +269,7 @@ def test_a_machine_that_says_nothing_is_given_up_and_the_others_go_on(
     silent.disconnect()
 
 
+@pytest.mark.slow
 def test_a_process_that_says_nothing_is_an_error_where_somebody_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

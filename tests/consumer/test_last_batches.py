@@ -183,6 +183,7 @@ def test_a_loop_in_mid_epoch_does_not_hold_up_the_consumer_for_which_its_thread_
         assert len(list(other)) == SAMPLES // BATCH
 
 
+@pytest.mark.slow
 def test_loops_side_by_side_on_a_slow_stream_are_not_taken_for_standing() -> None:
     """Each waits for the loader longer than it takes to look around."""
 

@@ -174,6 +174,7 @@ def test_a_subset_is_indices_a_mask_or_a_function(
     assert consumer.batch_size == 2
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_subset_is_split_into_folds(stream: tsnb.streams.Producer) -> None:
     """Cross-validation on a part of the data."""

@@ -151,6 +151,7 @@ def test_full_batches_need_a_size() -> None:
         assert [len(x) for x, _ in one] == [4] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     "in_order" not in inspect.signature(DataLoader).parameters,
     reason="torch before 2.6 always keeps the order",

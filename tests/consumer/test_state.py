@@ -82,6 +82,7 @@ def whole(kind: str) -> list[torch.Tensor]:
         return taken(consumer, EPOCHS * BATCHES)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", LOADERS)
 def test_what_follows_a_state_is_what_would_have_followed(kind: str, place: str) -> None:
@@ -97,6 +98,7 @@ def test_what_follows_a_state_is_what_would_have_followed(kind: str, place: str)
     assert same(first + second + third, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LOADERS)
 def test_the_state_of_a_whole_epoch_gives_the_next_one(kind: str) -> None:
     """Taken behind the loop. One that has gone on since may load the same state again and again."""

@@ -72,6 +72,7 @@ def by_thread_pool() -> tuple[Any, Callable[[Any, str], Any]]:
     return pool, lambda task, name: pool.apply_async(task, (name,)).get(SOON_S)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", [by_executor, by_pool, by_threads, by_thread_pool])
 def test_a_worker_whose_task_has_ended_holds_nobody_up(pool: Any) -> None:
     """Its consumer stays, for a next task by the same name: that goes on with the next epoch."""

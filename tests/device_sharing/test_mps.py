@@ -120,6 +120,7 @@ def test_new_processes_get_the_variables_while_it_lives(
     assert with_mps({}) == {}
 
 
+@pytest.mark.slow
 def test_trials_that_start_while_it_lives_compute_through_it(behave: Any, home: Path, page: Any) -> None:
     """Real kernels: one from before has no variables, one from now has both, `--env` and `--device cpu` win."""
     look = f"import os; seen = [os.environ.get(name) for name in {NAMES}]"

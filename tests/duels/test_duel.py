@@ -136,6 +136,7 @@ def test_a_better_change_is_found_and_both_arms_of_a_seed_had_the_same(arms: dic
     assert [verdict for _, verdict in Ledger().series("")] == [BETTER]
 
 
+@pytest.mark.slow
 def test_the_same_code_twice_differs_by_nothing(arms: dict[str, Any]) -> None:
     """In no block, so six are enough. All screens begin with that, and with no seed that is best."""
     forget_watches()
@@ -148,6 +149,7 @@ def test_the_same_code_twice_differs_by_nothing(arms: dict[str, Any]) -> None:
     assert f"{said} 12 done." in as_text(view, "numbers")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("candidate", "word", "why"),
     [
@@ -323,6 +325,7 @@ def numbers(first: int, number: int = 40) -> DataLoader[Any]:
     return DataLoader(TensorDataset(torch.arange(first, first + number).float()), batch_size=4, shuffle=True)
 
 
+@pytest.mark.slow
 def test_seeds_on_other_data_do_not_count_together(
     arms: dict[str, Any], stream: tsnb.streams.Producer, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -351,6 +354,7 @@ def test_seeds_on_other_data_do_not_count_together(
     assert again.resumed == 2 and again.verdict.blocks == first.verdict.blocks and not again.notes
 
 
+@pytest.mark.slow
 def test_a_duel_stays_on_its_stream(arms: dict[str, Any], stream: tsnb.streams.Producer) -> None:
     """Though a second one comes up, and the first then goes. It ends where other data comes under its name."""
     duel = tsnb.duel(arms["first"], arms["slow"], metric="acc", at_once=2)
@@ -411,6 +415,7 @@ def test_the_results_and_the_table_have_the_same_seeds(arms: dict[str, Any]) -> 
     assert said in repr(duel) and duel.told()["about"].endswith(said)
 
 
+@pytest.mark.slow
 def test_the_arm_that_outlasts_a_failed_one_is_stopped(arms: dict[str, Any]) -> None:
     """Nothing that it does can change the seed: it has lost or won. The records say which arm and seed a trial is."""
     duel = tsnb.duel(arms["hours"], arms["fails_soon"], metric="acc", at_once=2)

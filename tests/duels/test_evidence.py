@@ -63,6 +63,7 @@ def decided(rows: Any, level: float = ERROR) -> tuple[Any, Any]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_equal_arms_are_told_apart_no_more_often_than_was_said(kind: str) -> None:
     """Of 2,000 duels that are looked at after each of 40 blocks; the margin is three standard errors."""
@@ -89,6 +90,7 @@ def test_an_effect_is_found_after_few_blocks(effect: float, median: float, power
     assert (sides == 1).mean() >= power and not (sides == -1).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normal", "few steps and ties"])
 def test_the_interval_holds_the_centre_however_often_one_looks(kind: str) -> None:
     """Of 60 duels, looked at after 8, 16 and 40 blocks; and it gets narrower."""
@@ -172,6 +174,7 @@ def test_an_arm_that_failed_counts_as_the_largest_difference() -> None:
     assert Evidence([0.0, 0.0]).above == [0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_a_series_keeps_one_error() -> None:
     """Of a hundred changes without effect one is kept with a chance of at most the error, and each keep earns more."""
     levels = [level_in_series(0.05, number, 0) for number in range(1, 2001)]
@@ -187,6 +190,7 @@ def test_a_series_keeps_one_error() -> None:
     assert wrong <= 100 * 0.05 + 3 * math.sqrt(5)
 
 
+@pytest.mark.slow
 def test_most_of_what_a_series_keeps_is_true() -> None:
     """With three true changes in ten, at most a twentieth of what is kept is none, in the mean over nights."""
     generator, shares, found = np.random.default_rng(10), [], 0

@@ -66,6 +66,7 @@ def test_trials_that_are_started_in_a_row_begin_with_the_same_batch(numbers: Any
     assert not [*the_hub().directory.glob("starting/*/*")]
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_one_that_trains_already_is_held_for_less_than_the_patience(train: Any) -> None:
     """So a new one that waits for its neighbour keeps its place in the epoch that both have begun."""

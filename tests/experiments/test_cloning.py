@@ -157,6 +157,7 @@ SPILLED = CELL.replace(
 )
 
 
+@pytest.mark.slow
 def test_a_clone_of_a_spilled_model_has_a_file_of_its_own_and_both_train_right(
     page: Any, until: Until, tmp_path: Path
 ) -> None:

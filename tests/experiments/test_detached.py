@@ -190,6 +190,7 @@ def test_one_of_another_container_is_never_signalled_from_here() -> None:
         bystander.kill()
 
 
+@pytest.mark.slow
 def test_a_killed_one_is_lost(until: Until) -> None:
     """Nobody is there to see it die: the next look says so, and a wait fails."""
     other = Notebook("import time\ntime.sleep(60)")
@@ -216,6 +217,7 @@ def test_a_name_that_a_detached_trial_has_is_in_use(page: Any, until: Until) -> 
     assert trials["far"]["x"] == 1
 
 
+@pytest.mark.slow
 def test_in_its_own_notebook_a_detached_trial_is_like_any_other(page: Any, until: Until) -> None:
     """Output under its cell and numbers live; its kernel ends with its code; the same notebook may replace it."""
     trial = run_cell("far", COUNTS.format(steps=3), {}, outlet=page, detach=True)

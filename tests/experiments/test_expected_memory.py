@@ -143,6 +143,7 @@ def peak_of(name: str) -> float:
     return float(tsnb.results(name)["peak_bytes"].fillna(0).iloc[0])
 
 
+@pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.skipif(not HAS_PROC, reason="the system does not tell what a process took")
 def test_a_trial_is_queued_by_what_its_last_run_took_and_says_so(

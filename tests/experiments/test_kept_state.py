@@ -138,6 +138,7 @@ def undisturbed(epochs: int, counted: bool = True) -> list[float]:
     return numbers.rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counted", [True, False], ids=["tsnb.epochs", "a loop of its own"])
 @pytest.mark.parametrize(
     "dies_at",

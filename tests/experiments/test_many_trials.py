@@ -57,6 +57,7 @@ def run(folder: Path, *arguments: str) -> list[str]:
     return [line for line in ran.stdout.splitlines() if not line.startswith("[")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [10, 2_000_000])
 def test_a_trial_that_has_ended_keeps_no_descriptor_and_none_is_left_open(size: int, tmp_path: Path) -> None:
     """What it was given and what it has made stay, small or large, and are fetched long after its process has gone."""

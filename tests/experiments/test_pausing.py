@@ -81,6 +81,7 @@ def test_a_trial_that_is_resumed_has_not_timed_out(page: Any, until: Until, tmp_
         trial.wait(60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stop_at", [20, ROWS, -1], ids=["in the epoch's middle", "in its last batch", "between epochs"]
 )
@@ -283,6 +284,7 @@ STEP = """        loss = large(torch.ones(1, 2**14, device="cuda") * rows.sum().
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", [True, False], ids=["pause", "resume"])
 def test_all_pause_and_go_on_though_one_ends_at_that_moment(
     page: Any, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: bool

@@ -263,6 +263,7 @@ def start(page: Any, name: str, until: Until, go: Path, before: str) -> Trial:
     return trial
 
 
+@pytest.mark.slow
 def test_what_cannot_be_released_is_refused_with_the_reason_and_is_not_paused(
     page: Any, until: Until, tmp_path: Path, release: Surface
 ) -> None:
@@ -286,6 +287,7 @@ def test_what_cannot_be_released_is_refused_with_the_reason_and_is_not_paused(
         assert "'cpu'" in release("cpu")
 
 
+@pytest.mark.slow
 def test_memory_is_given_back_at_the_next_batch_once_and_is_there_again_when_it_goes_on(
     page: Any, until: Until, tmp_path: Path, release: Surface
 ) -> None:

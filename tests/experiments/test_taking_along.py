@@ -195,6 +195,7 @@ class Noisy:
         return torch.stack([sample[0] for sample in samples]) + torch.rand(len(samples)) / 2
 
 
+@pytest.mark.slow
 def test_a_notebook_that_is_seeded_gets_equal_numbers_each_time(page: Any) -> None:
     """Its trials' weights and draws, and its streams' order; another seed gives others, and `seed` counts more."""
     state = torch.get_rng_state()

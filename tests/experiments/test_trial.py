@@ -224,6 +224,7 @@ def test_a_script_that_fails_in_run_fails_the_trial(page: Any, until: Until, tmp
     assert trial["x"] == 1
 
 
+@pytest.mark.slow
 def test_a_variable_of_a_trial_that_runs_is_waited_for(page: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """As `Run all` needs it. What there will never be is said at once, or with the reason for it."""
     trial = start("slow", "import time\ntime.sleep(2.5)\nnet = 3", page)
@@ -421,6 +422,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", [READS, VALIDATES])
 def test_a_trial_whose_stream_was_stopped_is_stopped_with_it(page: Any, until: Until, cell: str) -> None:
     """Somebody did so on purpose: it has not failed, and nothing is red. A loop outside a trial gets its error."""

@@ -156,6 +156,7 @@ def test_numbers_and_files_go_where_they_are_asked_to(page: Any, project: Path) 
     assert b"loss" in events.read_bytes(), "it was written out before the trial ended"
 
 
+@pytest.mark.slow
 def test_a_reply_that_is_lost_holds_up_nothing(page: Any) -> None:
     """What the kernel itself says of the end counts; an interrupt can swallow the reply to the notebook."""
     cell = (
@@ -354,6 +355,7 @@ def join(samples): return torch.stack(samples)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_loader_workers_inside_a_trial_load_the_notebook_s_classes(
     method: str, notebook: Any, page: Any
@@ -369,6 +371,7 @@ def test_loader_workers_inside_a_trial_load_the_notebook_s_classes(
     assert trial["got"] == [[0.0, 1.0, 4.0, 9.0], [16.0, 25.0, 36.0, 49.0]]
 
 
+@pytest.mark.slow
 def test_a_killed_trial_leaves_no_semaphore_of_its_workers(notebook: Any, page: Any, until: Until) -> None:
     """Spawned workers share named semaphores; the kernel is killed with its group, and they go all the same."""
     before = leftovers()

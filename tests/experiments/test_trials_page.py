@@ -19,6 +19,7 @@ PAGE = (DOCS / "run-a-cell.md").read_text(encoding="utf-8")
 FUNCTION = (DOCS / "run-a-function.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_its_script_runs(tmp_path: Path) -> None:
     """The Python block that is marked so, as a plain script."""

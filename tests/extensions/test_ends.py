@@ -189,6 +189,7 @@ def test_bytes_of_any_kind_are_refused_by_one_error(packed: bytes) -> None:
         ends.hear(observer(), packed)
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_of_a_trial_that_was_killed_its_stream_says_what_it_had_taken() -> None:
     """Who looks later sees the speed and the shares that others saw."""

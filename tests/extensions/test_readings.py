@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -38,6 +39,7 @@ with tsnb.attach("slow", "s") as trial:
 """
 
 
+@pytest.mark.slow
 def test_a_trial_between_two_epochs_says_how_far_behind_it_is() -> None:
     """It validates while the other takes the next epoch. The other is in front, between epochs too."""
     with (
@@ -66,6 +68,7 @@ def test_a_reading_says_for_how_long_a_trial_has_been_paused() -> None:
         assert tsnb.streams.status("s").consumers[0].pause_s == 0
 
 
+@pytest.mark.slow
 def test_a_reading_says_where_each_second_of_a_trial_went() -> None:
     """Those of its pauses and those before a pass that it can join, too: what is left lies between epochs."""
     loader = DataLoader(TensorDataset(torch.arange(200)), 2)
@@ -102,6 +105,7 @@ with tsnb.attach("late", "s") as trial:
 """
 
 
+@pytest.mark.slow
 def test_seconds_in_which_a_trial_was_timed_out_are_no_others() -> None:
     """They begin where it took its last batch, and end as it asks again."""
     loader = DataLoader(TensorDataset(torch.arange(40)), 2)

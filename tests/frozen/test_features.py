@@ -26,6 +26,7 @@ def by_label(batches: list[Any]) -> list[torch.Tensor]:
     return [column[columns[-1].argsort()] for column in columns]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -27,6 +27,7 @@ def explodes(batch: Any) -> Any:
 WAYS = [{"num_workers": 0}, {"num_workers": 1}, {"num_workers": 1, "multiprocessing_context": "spawn"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", WAYS, ids=["here", "fork", "spawn"])
 def test_an_error_of_a_function_is_told_as_its_own(options: dict[str, Any]) -> None:
     """Once, with the batch that it was given, and with no frame of tsnb."""
@@ -115,6 +116,7 @@ def test_a_change_in_the_middle_of_an_epoch_is_found_at_the_next_batch() -> None
             list(batches)
 
 
+@pytest.mark.slow
 def test_a_spawned_worker_with_other_weights_is_refused() -> None:
     """It imports the function's module again, which may make them anew."""
     spawned = loader(multiprocessing_context="spawn")

@@ -110,6 +110,7 @@ WAYS: dict[str, Callable[[nn.Module], Then]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.system

@@ -32,6 +32,7 @@ def taken(name: str, **options: Any) -> list[Any]:
     return [[part.clone() for part in batch] for batch in tsnb.attach(name, "s", **options)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{"num_workers": 0}, {"num_workers": 2}, {"multiprocessing_context": "spawn", "num_workers": 1}],
@@ -167,6 +168,7 @@ def test_whatever_can_be_served_can_go_through_a_function(batches: Any) -> None:
             assert all(torch.equal(x, 2 * y) for x, y in zip(found, plain, strict=True))
 
 
+@pytest.mark.slow
 def test_an_order_that_can_be_given_again_stays_one_and_another_network_is_another_order() -> None:
     """So a stream that comes back with other weights gives no trial the rest of an epoch."""
     found = []
@@ -209,6 +211,7 @@ SERVE = (
 )
 
 
+@pytest.mark.slow
 def test_a_producer_killed_in_mid_epoch_costs_nobody_a_sample(run: Run) -> None:
     """Those with inputs and those without go on where they were, with the same features."""
     producer = run(SERVE, "0")

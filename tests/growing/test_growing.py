@@ -335,6 +335,7 @@ def test_a_listing_that_takes_long_is_asked_for_rarely_and_triggers_are_not(tmp_
     growth.close()
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 30),
     st.lists(
@@ -480,6 +481,7 @@ def test_a_folder_that_vanishes_with_its_index_is_named_whenever_it_does(
         assert len(torch.cat(list(consumer))) == 400
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_look_that_fails_while_trials_wait_for_a_round_is_told_everywhere_in_the_same_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -598,6 +600,7 @@ def fill(what: str) -> None:
         print(f"{error}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["index", "log", "first", "rounds"])
 def test_a_full_disk_under_an_index_is_named_with_the_way_out(tmp_path: Path, what: str) -> None:
     """The samples, the log of epochs, a first index, what rounds there are; what was whole before stays so."""
@@ -1060,6 +1063,7 @@ def test_rounds_of_a_stream_that_does_not_grow_are_refused() -> None:
         tsnb.data.rounds("g", tsnb.data.every(3))
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_the_command_and_the_magic_set_and_end_rounds_as_the_function_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -177,6 +177,7 @@ def kernels() -> set[str]:
 WHOLE = list(range(16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["making", "first batch"])
 def test_commands_while_a_stream_is_first_started(held: Held, where: str) -> None:
     """All but stop wait for it: what asks for a stream gets it, and a second start is refused once there is one."""
@@ -216,6 +217,7 @@ def test_a_stop_of_a_first_start_leaves_nothing_and_is_told(held: Held, where: s
     assert cargoes() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["making", "first batch"])
 def test_an_interrupt_of_a_first_start_leaves_nothing_and_it_can_be_started_again(
     held: Held, where: str
@@ -245,6 +247,7 @@ def test_another_process_is_told_that_a_stream_is_being_started(held: Held) -> N
     assert "'s' is being started. Try again in a moment" in said.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whose", ["the notebook's", "another process's"])
 def test_commands_while_a_stream_is_being_stopped(held: Held, whose: str) -> None:
     """A start waits for the end and serves anew; all others say that it has ended."""
@@ -293,6 +296,7 @@ def test_an_interrupt_of_a_stop_lets_it_go_on(held: Held) -> None:
     assert not kernel.settled()
 
 
+@pytest.mark.slow
 def test_commands_while_a_new_loader_is_tried(held: Held) -> None:
     """The former one is served meanwhile; what changes the stream waits for its turn."""
     kernel = held.start()
@@ -315,6 +319,7 @@ def test_commands_while_a_new_loader_is_tried(held: Held) -> None:
     assert len(cargoes()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "where", ["first batch", "second first batch"], ids=["it is tried", "the former has gone"]
 )
@@ -416,6 +421,7 @@ def test_a_stop_that_a_restart_forestalls_stops_what_comes_back(
     none_is_left(kernel)
 
 
+@pytest.mark.slow
 def test_a_restart_that_takes_too_long_for_a_stop_is_told(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -472,6 +478,7 @@ def test_an_interrupt_of_a_reload_that_has_taken_the_former_down_ends_with_the_n
     assert cargoes() == []
 
 
+@pytest.mark.slow
 def test_a_name_is_kept_for_a_stream_that_comes_back(held: Held) -> None:
     """Another notebook cannot take it in the seconds of a restart: the stream could not return."""
     kernel = held.start("second making", restart="on-crash")

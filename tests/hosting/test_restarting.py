@@ -123,6 +123,7 @@ def test_a_restart_serves_the_same_copy_from_a_new_kernel(box: Any, page: Any) -
     assert "gone" not in page.text, "what was asked for is no news"
 
 
+@pytest.mark.slow
 def test_what_a_cache_keeps_outlives_a_restart_and_not_another_loader(box: Any, page: Any) -> None:
     """The same copy has the same samples; those of a loader that was edited are others, and begin anew."""
     loader = box["DataLoader"](box["Costly"](16), batch_size=4, num_workers=1)
@@ -145,6 +146,7 @@ def test_what_a_cache_keeps_outlives_a_restart_and_not_another_loader(box: Any, 
     assert shipped() == []
 
 
+@pytest.mark.slow
 def test_a_cell_s_stream_is_built_again_from_what_the_cell_had(box: Any, page: Any) -> None:
     """The cell's source and the variables of then; a reload takes those of now."""
     box["size"] = 16
@@ -175,6 +177,7 @@ def test_a_reload_serves_the_edited_loader(box: Any, page: Any) -> None:
     assert len(shipped()) == 1
 
 
+@pytest.mark.slow
 def test_an_edited_loader_that_fails_leaves_the_former_one_served(box: Any, page: Any) -> None:
     """A typo in an edit must not cost the stream: not what cannot travel, and not what raises."""
     kernel = serve_loader(box["DataLoader"](box["Squares"](16), batch_size=4), "safe", outlet=page)
@@ -198,6 +201,7 @@ def test_an_edited_loader_that_fails_leaves_the_former_one_served(box: Any, page
     assert len(shipped()) == 1
 
 
+@pytest.mark.slow
 def test_an_interrupted_reload_leaves_the_former_one_served(box: Any, page: Any) -> None:
     """Ctrl-C while the new loader is tried: its kernel goes, nothing else happens."""
     kernel = serve_loader(box["DataLoader"](box["Squares"](16), batch_size=4), "patient", outlet=page)
@@ -314,6 +318,7 @@ def check_both(size: int = 640) -> None:
         assert sorted(i for e, rows in small if e == epoch for i in rows) == list(range(size))
 
 
+@pytest.mark.slow
 def test_trials_go_on_in_the_same_epoch_through_a_restart(box: Any, page: Any) -> None:
     """Both wait, reconnect by themselves, and get the rest: every sample once, in the seed's order."""
     kernel = begin_two(StreamOptions(seed=7, late_join=1.0), box, page)
@@ -343,6 +348,7 @@ def test_an_edit_that_keeps_the_order_reaches_running_trials(box: Any, page: Any
     check_both(LONG)
 
 
+@pytest.mark.slow
 def test_an_edit_that_changes_the_order_ends_running_trials_with_what_to_do(box: Any, page: Any) -> None:
     """Other samples cannot be the rest of an epoch that was begun: ProducerGone, and the next epoch has them."""
     kernel = begin_two(StreamOptions(seed=7, late_join=1.0), box, page, size=LONG)
@@ -357,6 +363,7 @@ def test_an_edit_that_changes_the_order_ends_running_trials_with_what_to_do(box:
     consumer.close()
 
 
+@pytest.mark.slow
 def test_a_restart_that_would_end_trials_is_refused(box: Any, page: Any) -> None:
     """Shuffled without a seed: nobody could go on, so nothing is stopped; without trials inside it is done."""
     kernel = begin_two(StreamOptions(late_join=1.0), box, page)
@@ -446,6 +453,7 @@ def test_a_loader_that_raises_at_its_new_start_is_given_up_at_once(
     until(lambda: shipped() == [])
 
 
+@pytest.mark.slow
 def test_a_stop_while_it_comes_back_is_a_stop(
     box: Any, page: Any, until: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -523,6 +531,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_detached_producer_whose_notebook_dies_while_it_starts_goes_with_it(
     until: Callable[..., None],
 ) -> None:

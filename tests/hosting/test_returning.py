@@ -123,6 +123,7 @@ def test_every_command_at_every_moment_ends_with_a_served_stream_or_with_none(
         assert not promised()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False], ids=["by its name", "as the only one"])
 def test_who_attaches_for_the_first_time_while_a_stream_is_away_waits(
     box: Any, page: Any, named: bool
@@ -135,6 +136,7 @@ def test_who_attaches_for_the_first_time_while_a_stream_is_away_waits(
     consumer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True], ids=["who waits", "who comes from a long step"])
 def test_a_stop_between_crash_and_return_is_told(box: Any, page: Any, late: bool) -> None:
     """At once: nobody serves it again, so nobody waits out the minute."""

@@ -31,6 +31,7 @@ def test_import_tsnb_loads_nothing_heavy() -> None:
     assert not loaded_by("import tsnb") & (NOTEBOOK_STACK | {"torch", "numpy", "psutil", "pynvml"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["attach", "serve"])
 def test_the_stream_loads_no_notebook(name: str) -> None:
     """A training script that serves or attaches carries torch, but no part of the notebook stack."""

@@ -54,6 +54,7 @@ def quoted(page: Path) -> list[str]:
     return [text for row in rows[2:] for text in re.findall(pattern, row)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_quoted_messages_are_messages_of_the_code(page: Path) -> None:
     """A message that was changed in the code is changed on its page as well."""

@@ -250,6 +250,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
 RUN = [name for name in DESCRIBED if not isinstance(named(name), property) and name not in NO_EXAMPLE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUN)
 def test_the_example_of_a_docstring_runs(
     name: str, served: dict[str, Any], request: pytest.FixtureRequest

@@ -53,6 +53,7 @@ def test_parameters_share_the_entry_and_other_tests_do_not() -> None:
     assert reason(ENTRY.test + "_too", (ENTRY,)) is None
 
 
+@pytest.mark.slow
 def test_a_test_in_quarantine_may_fail_and_any_other_fails_the_run(tmp_path: Path) -> None:
     """What the conftest does with the list, in a run of its own."""
     (tmp_path / "test_it.py").write_text(

@@ -54,6 +54,7 @@ def study(**options: Any) -> optuna.Study:
     return optuna.create_study(sampler=TPESampler(seed=3, n_startup_trials=3), **options)
 
 
+@pytest.mark.slow
 def test_a_study_learns_from_trials_that_run_side_by_side(train: Callable[..., float]) -> None:
     """Parameters are the study's, results what was logged last, and the worse of those side by side are pruned."""
     asked = study(pruner=SuccessiveHalvingPruner(min_resource=10, reduction_factor=2))

@@ -76,6 +76,7 @@ def test_an_interrupt_ends_what_runs_and_the_kernel_goes_on(child: Child) -> Non
     assert hub.call(child.execute("1"))["status"] == "ok"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV"])
 def test_a_death_is_noticed_within_a_second_with_the_signal_s_name(child: Child, name: str) -> None:
     """However it dies, whoever waits is told at once; its files are gone, its group too."""
@@ -153,6 +154,7 @@ ENDING
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ending", "kill"),
     [("time.sleep(60)", True), ("sys.exit()", False), ("1 / 0", False)],

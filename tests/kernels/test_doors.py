@@ -272,6 +272,7 @@ KNOCK = """
 """
 
 
+@pytest.mark.slow
 @two_users
 def test_no_process_of_a_notebook_listens_where_another_user_gets_in(busy_notebook: Any) -> None:
     """Nothing on TCP or UDP; what listens locally is in a directory of one's own, or closes on a foreign uid."""
@@ -331,6 +332,7 @@ def home(tmp_path: Path) -> Path:
     return reachable(tmp_path / "home")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("umask", "start"), [("000", "fork"), ("002", "spawn")])
 def test_what_a_trial_makes_of_ipython_s_is_this_users_alone(home: Path, umask: str, start: str) -> None:
     """IPython runs what lies in its `startup` in each kernel. The trial's own code has the umask of the script."""
@@ -342,6 +344,7 @@ def test_what_a_trial_makes_of_ipython_s_is_this_users_alone(home: Path, umask: 
     assert not {f"{path} {path.stat().st_mode:o}" for path in made if path.stat().st_mode & 0o077}
 
 
+@pytest.mark.slow
 @two_users
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_a_startup_file_that_another_user_plants_runs_in_no_trial(home: Path, start: str) -> None:

@@ -155,6 +155,7 @@ forkserver.main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [("missing",), ("threaded",)])
 def test_what_would_end_forking_is_left_to_the_kernels(
     start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, more: tuple[str, ...]
@@ -264,6 +265,7 @@ def test_a_killed_server_takes_its_kernels_along_and_the_next_start_has_a_new_on
     assert is_forked(child)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "packet",
     [b"", b"{", b"\xff\x00", b"[]", b'"fork"', b'{"id": 1}', b'{"id": "x", "arguments": 3}', b"{" * 50_000],
@@ -515,6 +517,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_the_notebooks_death_takes_the_server_and_its_kernels_along() -> None:
     """SIGKILL leaves neither: the one is tied to the other."""
     notebook = subprocess.Popen([sys.executable, "-c", NOTEBOOK], stdout=subprocess.PIPE)

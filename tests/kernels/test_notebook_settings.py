@@ -69,6 +69,7 @@ def test_a_format_of_any_kind_keeps_the_levels_of_loggers(handler: str, shown: s
     assert run(TAKE, repr(settings), "logging") == (settings, shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("device", "carried"), [("cuda", "cuda"), ("cuda:1", "cuda:1"), ("cpu", None)])
 def test_the_default_device_is_read_without_starting_cuda(device: str, carried: str | None) -> None:
     """To number "cuda", torch makes a tensor: half a GiB in the notebook, or an error where there is no GPU."""

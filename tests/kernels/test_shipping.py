@@ -565,6 +565,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", SETTINGS.values(), ids=list(SETTINGS))
 def test_torchs_settings_are_carried_each_by_itself(code: str) -> None:
     """`fp32_precision` makes torch's older getters raise, which must not lose the default dtype and all others."""

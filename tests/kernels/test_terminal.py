@@ -92,6 +92,7 @@ def printed(text: str) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 def test_a_trial_ends_where_stdout_takes_no_text(script: list[str], tmp_path: Path) -> None:
     """It is closed, None, on a full disk, or an object of one's own that can only write."""
     ways = ["closed", "none", "full", "bare"]
@@ -105,6 +106,7 @@ def test_a_trial_ends_where_stdout_takes_no_text(script: list[str], tmp_path: Pa
     assert "The trials continue" in said[1]
 
 
+@pytest.mark.slow
 def test_trials_end_while_nobody_reads_the_pipe(script: list[str], tmp_path: Path) -> None:
     """Two of them, each with more than the pipe holds; what was printed is there for a reader who comes later."""
     reading, writing = os.pipe()
@@ -117,6 +119,7 @@ def test_trials_end_while_nobody_reads_the_pipe(script: list[str], tmp_path: Pat
     assert printed(text) == [1000 * 200] * 2
 
 
+@pytest.mark.slow
 def test_trials_end_while_a_terminal_is_stopped(script: list[str], tmp_path: Path) -> None:
     """Ctrl-S."""
     master, slave = pty.openpty()
@@ -155,6 +158,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_what_is_printed_while_nobody_takes_it_is_not_lost(tmp_path: Path) -> None:
     """The trial's notebook stands still for a moment, as on a busy machine: here it is stopped by a signal."""
     (tmp_path / "script.py").write_text(STOPPED)
@@ -211,6 +215,7 @@ def test_what_is_left_out_is_told_and_is_bounded(monkeypatch: pytest.MonkeyPatch
     assert shown.getvalue().endswith("trial has all of it.\nlater\n")
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_ends_nothing(script: list[str], tmp_path: Path) -> None:
     """As `| head` does."""
     reading, writing = os.pipe()

@@ -8,6 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 HELD = """
 import concurrent.futures, gc, importlib, os, pkgutil, queue, sys, threading
 import tsnb
@@ -122,11 +124,13 @@ def run(code: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.slow
 def test_no_lock_thread_or_executor_of_the_module_level_is_inherited_as_it_was() -> None:
     """A thread holds each at the moment of a fork, as it may any day: in the child nobody would give it back."""
     assert run(HELD) == "inherited:\n"
 
 
+@pytest.mark.slow
 def test_a_forked_child_runs_trials_of_its_own_and_leaves_its_parents_alone(tmp_path: Path) -> None:
     """By multiprocessing, in the middle of the parent's work: the names are its own, too."""
     script = tmp_path / "script.py"

@@ -68,6 +68,7 @@ def answer(error, flags=None):
 """What a script begins with that is to have fewer system calls."""
 
 
+@pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.skipif(platform.machine() not in {"x86_64", "aarch64"}, reason="by number, which differs")
 @pytest.mark.parametrize("error", ["EPERM", "ENOSYS"])

@@ -56,6 +56,7 @@ def ends(process: psutil.Process, within_s: float) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", [str(ROOT), f"{BLIND}{os.pathsep}{ROOT}"], ids=["by the kernel", "by a thread"]
 )

@@ -126,6 +126,7 @@ def test_a_panel_leaves_a_picture_that_is_made_anew_when_a_trial_has_ended(page:
     assert mark in pictures()[-1] and len(pictures()[-1]) < 60_000
 
 
+@pytest.mark.slow
 def test_a_cell_that_fetches_from_a_running_trial_waits_and_shows_how_far_it_is(
     page: FrontEnd, tmp_path: Path
 ) -> None:
@@ -188,6 +189,7 @@ def test_output_arrives_live_under_the_launching_cell_while_another_cell_runs(
     assert page.text_of(busy) == "is busy\n"
 
 
+@pytest.mark.slow
 def test_no_line_lands_in_the_wrong_cell(page: FrontEnd) -> None:
     """Three trials print hundreds of lines while the notebook runs cells that print too: each in its own cell."""
     code = (

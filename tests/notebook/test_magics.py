@@ -51,6 +51,7 @@ def run(shell: Any, cell: str) -> Any:
     return done.result
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_the_main_job_by_magics_alone(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Serve a loader, look, run two trials on it, pull a result, see the table, stop."""
@@ -155,6 +156,7 @@ def test_a_cell_builds_the_loader(shell: Any, capsys: pytest.CaptureFixture[str]
         run(shell, "%%tensorsocket start train --name other\nloader = train")
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_restart_and_reload_by_magics(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """The same loader, then the notebook's of now; a variable that is gone leaves the stream as it was."""
@@ -423,6 +425,7 @@ def test_the_panel_s_stop_button_stops_the_trial(shell: Any) -> None:
     panel.close()
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_set_up_cell_runs_first_in_every_trial(shell: Any, capfd: pytest.CaptureFixture[str]) -> None:
     """Cells, functions and sweeps; it reads the notebook's variables, and makes names for them; it is recorded."""
@@ -455,6 +458,7 @@ def test_a_set_up_cell_runs_first_in_every_trial(shell: Any, capfd: pytest.Captu
     run(shell, "%%trial two --wait\nx = 1")
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_second_notebook_changes_nothing_for_the_first(
     shell: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

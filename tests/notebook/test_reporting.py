@@ -36,6 +36,7 @@ TRIAL = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_stop_leaves_the_report_of_the_whole_stream(
     shell: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -123,6 +124,7 @@ def repr_of(panel: Any) -> str:
     return str((bundle[0] if isinstance(bundle, tuple) else bundle)["text/plain"])
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_several_streams_in_one_notebook_have_a_panel_and_a_report_each(shell: Any) -> None:
     """Each shows its own trials; without a name the message lists them."""

@@ -417,6 +417,7 @@ def test_when_all_of_a_planned_sweep_are_done_is_the_same_everywhere(numbers: ts
     until(lambda: not status("numbers").plans, LIMIT_S)
 
 
+@pytest.mark.slow
 def test_a_stream_knows_when_another_one_ends(numbers: tsnb.streams.Producer) -> None:
     """The readings of both tell whoever follows until when the other one's cores are busy, and that it has ended."""
     import __main__
@@ -540,6 +541,7 @@ def stays_away(path):
 """
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_starting_has_a_row_from_then_on(
     alone: tsnb.streams.Producer, tmp_path: Path
 ) -> None:
@@ -578,6 +580,7 @@ def compared(churn):
 """
 
 
+@pytest.mark.slow
 def test_another_process_knows_what_decides_in_a_sweep_and_what_limited_it(
     alone: tsnb.streams.Producer,
 ) -> None:

@@ -79,6 +79,7 @@ def kernel(tmp_path: Path) -> Iterator[Kernel]:
     assert not psutil.wait_procs(below, 10)[1], "the kernel's end leaves no trial behind"
 
 
+@pytest.mark.slow
 def test_a_function_of_the_notebook_prints_below_the_cell_that_runs_it(kernel: Kernel) -> None:
     """By `tsnb.run`, by a decorated function, and once more by `rerun`: each below the cell that asked."""
     kernel.run("scale = 3\n@tsnb.trial\ndef train(lr):\n    print('got', scale * lr)\n    return scale * lr")
@@ -96,6 +97,7 @@ def test_a_function_of_the_notebook_prints_below_the_cell_that_runs_it(kernel: K
     assert kernel.shown(records).strip() in {"2", "2.0"}
 
 
+@pytest.mark.slow
 def test_cells_that_run_in_a_row_begin_with_the_same_batch(kernel: Kernel) -> None:
     """As by "Run all": each `%%trial` returns at once, and an epoch is over before the next trial is there."""
     kernel.run(

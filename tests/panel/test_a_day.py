@@ -32,6 +32,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tape, Any]:
     return tape, pages_of(tape, readings_of_a_day(), opened, tmp_path_factory.mktemp("day"))
 
 
+@pytest.mark.slow
 def test_a_page_opened_late_has_the_curves_of_one_that_stayed_open(day: tuple[Tape, Any]) -> None:
     """To the last bit: kernel and page keep the same points by the same function."""
     tape, (first, *later) = day

@@ -27,6 +27,7 @@ def node() -> str:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", sorted(TESTS.glob("*.test.mjs")), ids=lambda path: path.name)
 def test_the_front_end_passes_its_own_tests(file: Path) -> None:
     """Every assertion of the JavaScript modules holds."""

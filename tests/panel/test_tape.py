@@ -126,6 +126,7 @@ def test_a_tick_of_three_trials_is_small(told: Told) -> None:
     assert np.mean(sizes[20:]) <= 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [iter, logging_each_batch], ids=["a reading", "a batch"])
 def test_a_tick_of_fifty_trials_is_small_and_says_now_and_then_what_a_batch_costs_each(told: Told) -> None:
     """Within 3 kB a tick with two metrics new in each; paces every eighth tick, as the rows of the view have them."""
@@ -165,6 +166,7 @@ def test_what_changed_is_marked_once_and_kept() -> None:
     assert tape.scene()["marks"] == told
 
 
+@pytest.mark.slow
 def test_marks_are_bounded() -> None:
     """A sweep of a thousand trials does not swell what a page loads."""
     tape, reading = Tape(), three_models().reading()
@@ -374,6 +376,7 @@ def test_curves_have_every_value_by_time_batch_and_epoch() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_long_curve_is_as_fine_at_its_beginning_as_at_its_end() -> None:
     """A day of values: bounded, in order, with the newest and the one outlier of all, in stretches of one width."""
     curves = Curves()

@@ -43,6 +43,7 @@ def of(kind: type, happened: list[Happened]) -> list[Happened]:
     return [one for one in happened if isinstance(one.made, kind)]
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(machines())
 def test_the_pace_never_ends_below_what_it_was_and_moves_come_to_an_end(machine: Machine) -> None:
@@ -58,6 +59,7 @@ def test_the_pace_never_ends_below_what_it_was_and_moves_come_to_an_end(machine:
     assert not of(Moved, machine.run(balancer, 400.0)), "it has found its place"
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(machines(noise=0.03), st.integers(0, 100))
 def test_noise_costs_no_more_than_the_noise(machine: Machine, seed: int) -> None:

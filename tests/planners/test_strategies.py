@@ -72,6 +72,7 @@ def test_a_list_gives_more_threads_to_whom_sets_the_pace() -> None:
     assert set(found.order) == {"fast", "slow"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [1.0, 1 / (1 - WORTH / 2), 0.8])
 def test_what_is_not_worth_it_gives_none(by: float) -> None:
     """A tie, a gain within the margin (what a measurement is off), a loss; and where no core is left."""
@@ -106,6 +107,7 @@ def test_those_that_run_keep_their_cores() -> None:
     assert threads_of(soonest(jobs, Resources(FREE, 2))) == {"next": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "memory"), [(0, 4.0), (1, 4.0), (2, 3.0)])
 def test_the_choice_is_near_the_best_of_all(seed: int, memory: float) -> None:
     """Five unequal trials that gain unequally: near the best of all numbers, each with its list."""

@@ -130,6 +130,7 @@ MEASURED: dict[str, tuple[float, ...]] = {
 holds for more of them."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.03, 0.05])
 @pytest.mark.parametrize("name", MEASURED)
 def test_noise_leads_it_astray_in_one_run_of_twenty_at_most(name: str, noise: float) -> None:

@@ -64,6 +64,7 @@ def test_the_next_trial_of_a_list_is_there_when_an_epoch_begins(monkeypatch: pyt
     assert len({epoch for each in seen.values() for epoch in each}) == 3, seen
 
 
+@pytest.mark.slow
 def test_with_a_loader_each_nobody_is_started_early() -> None:
     """Each takes an epoch of its own stream, and there is no more than one at a time."""
     assert ran(APART, {"a": 1, "b": 1}, 1) == {"a": [0], "b": [0]}

@@ -250,6 +250,7 @@ def test_epochs_that_are_planned_are_those_that_are_run() -> None:
     assert wanted({"again": cell}, 3)[0].params == {}, "it does not take any from outside"
 
 
+@pytest.mark.slow
 def test_a_trial_that_never_takes_a_batch_is_told_so_in_the_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -295,6 +296,7 @@ def test_two_plans_at_the_same_time_profile_trials_of_one_name() -> None:
     assert not tsnb.streams.list() and not list(tsnb.trials)
 
 
+@pytest.mark.slow
 def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
     """One that raises, one that takes too few batches; the message names the way out."""
     train, loader = by_value(SOURCE), DataLoader(Numbers(), BATCH)

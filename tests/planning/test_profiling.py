@@ -68,6 +68,7 @@ def seen_by_itself(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@pytest.mark.slow
 def test_each_is_seen_alone_and_beside_the_others(
     train: Any, loader: DataLoader[Any], seen_by_itself: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +87,7 @@ def test_each_is_seen_alone_and_beside_the_others(
     assert {cost.beside for cost in found.costs.values()} == {2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["large", "small"])
 def test_where_a_start_takes_long_the_longest_is_seen_alone_once(
     first: str,
@@ -103,6 +105,7 @@ def test_where_a_start_takes_long_the_longest_is_seen_alone_once(
     assert {cost.beside for cost in found.costs.values()} == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize("soon_s", [0.0, 10.0])
 def test_one_that_waits_for_another_is_planned_without_being_seen_alone(
@@ -129,6 +132,7 @@ def test_one_that_waits_for_another_is_planned_without_being_seen_alone(
     assert not tsnb.streams.list() and not list(tsnb.trials)
 
 
+@pytest.mark.slow
 def test_one_that_is_done_is_not_said_to_need_the_others(
     train: Any, loader: DataLoader[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,6 +152,7 @@ def test_one_that_is_done_is_not_said_to_need_the_others(
     assert "takes no batches" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_one_that_keeps_the_others_waiting_is_named_alone(
     train: Any, loader: DataLoader[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -169,6 +174,7 @@ def test_one_that_keeps_the_others_waiting_is_named_alone(
     assert "Ctrl-C ends this" in said
 
 
+@pytest.mark.slow
 def test_one_that_has_asked_and_waits_for_the_stream_is_not_told_to_attach(
     train: Any, loader: DataLoader[Any], monkeypatch: pytest.MonkeyPatch, printed: Callable[[], str]
 ) -> None:

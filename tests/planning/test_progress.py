@@ -38,6 +38,7 @@ def test_with_what_trials_are_profiled_is_said_where_there_is_a_choice() -> None
     assert settings_text([one, two]) == ", each with 1 torch thread and with 2 torch threads"
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_command_says_it_beside_its_json(tmp_path: Path) -> None:
     """A program reads the figures alone from stdout."""

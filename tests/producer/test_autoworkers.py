@@ -52,6 +52,7 @@ def epoch(consumer: tsnb.Consumer) -> torch.Tensor:
     return torch.stack([batch.clone() for batch in consumer])
 
 
+@pytest.mark.slow
 def test_workers_that_help_are_added_and_no_batch_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begins with one; the batches are those of one worker, bit for bit, random augmentation included."""
     with tsnb.serve(slow(1), name="plain", seed=5):
@@ -111,6 +112,7 @@ class InMemory(Noisy):
         return super().__getitem__(index)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="this system does not tell")
 def test_a_data_set_in_memory_is_not_held_against_workers_that_read_it(
     monkeypatch: pytest.MonkeyPatch,
@@ -206,6 +208,7 @@ def test_memory_that_is_short_takes_workers_away(monkeypatch: pytest.MonkeyPatch
         assert "workers: 1," in " ".join(mark.text for mark in marks(before, producer.status()))
 
 
+@pytest.mark.slow
 def test_a_stream_is_tuned_from_outside(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

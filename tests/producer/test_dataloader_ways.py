@@ -173,6 +173,7 @@ def all_kinds(index: int) -> Any:
     return {name: make(index) for name, make in SAMPLES.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_whatever_the_samples_are(workers: int) -> None:
     """Torch's collating, of every kind of sample; types that it keeps are kept."""
@@ -198,12 +199,14 @@ DATASETS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "workers"), [*((kind, 0) for kind in DATASETS), ("a stream by worker", 2)])
 def test_every_data_set_of_torchs_own(kind: str, workers: int) -> None:
     """Map-style and iterable, in parts that differ in length."""
     assert not compare(lambda: DataLoader(DATASETS[kind](), 3, num_workers=workers, drop_last=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_batch_class_of_ones_own(workers: int) -> None:
     """With pin_memory(), which torch calls in its own thread; there is no GPU here, so that it is not."""
@@ -283,6 +286,7 @@ def test_a_worker_that_cannot_begin_says_so() -> None:
     gc.collect()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_generator_gives_the_order_that_it_gives_torch(workers: int) -> None:
     """Epoch after epoch; and the user's loader can be iterated as if nothing had been."""
@@ -305,6 +309,7 @@ class Drawn(Dataset[Any]):
         return info.id, info.num_workers, type(info.dataset).__name__, isinstance(info.seed, int)
 
 
+@pytest.mark.slow
 def test_workers_know_which_they_are() -> None:
     """get_worker_info() in the data set, and the id given to worker_init_fn."""
     assert not compare(lambda: DataLoader(Drawn(), 2, num_workers=2))

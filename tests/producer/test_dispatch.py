@@ -75,6 +75,7 @@ def test_a_batch_that_only_goes_on_is_granted_as_if_all_consumers_had_been_looke
     assert short or skips or rotates  # these are looked at as a whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_a_loader_that_raises_now_and_then_stops_nobody_for_good(seed: int) -> None:
     """After a failure the next epoch is a new attempt: epochs are still completed."""
@@ -259,6 +260,7 @@ def test_a_clone_of_one_that_skips_is_let_in_however_far_behind_the_others_its_p
     simulation.settle()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_a_clone_is_given_all_that_its_parent_is_given_from_there_on_without_a_seed(seed: int) -> None:
     """Cloned at any step, in the last batch, between two epochs, paused, of a clone: the same epochs, to their ends."""
@@ -423,6 +425,7 @@ def test_while_nobody_goes_far_on_a_paused_one_keeps_its_place_without_a_seed(se
         assert left <= {consumer.session.given.epoch}, "an epoch was left in its middle"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_nobody_waits_longer_than_the_patience_for_those_who_only_stand_still(seed: int) -> None:
     """After any history some stop for good, wherever they are: the others, and latecomers, each get whole epochs."""
@@ -445,6 +448,7 @@ def test_nobody_waits_longer_than_the_patience_for_those_who_only_stand_still(se
     simulation.go_on_beside(idle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_each_gets_every_sample_of_its_part_once_in_the_common_order_whatever_happens(seed: int) -> None:
     """Subsets and folds, late joins, interrupts, breaks and killed producers: nothing lost, doubled or foreign.
@@ -1017,6 +1021,7 @@ def test_a_pass_is_withdrawn_only_while_nobody_takes_it() -> None:
     assert dispatch.wanted == ev.Wanted(1, 1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pacing", ["in step", "by weight", "all skip", "one waits"])
 def test_a_batch_costs_in_proportion_to_the_consumers(monkeypatch: pytest.MonkeyPatch, pacing: str) -> None:
     """Each of them takes each batch: a look at all of them at each take would be the square of their number."""

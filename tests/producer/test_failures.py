@@ -156,6 +156,7 @@ def test_an_error_of_any_shape_is_told_with_its_traceback_and_the_stream_lives_o
         assert producer.status().state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "method"), [("mute", "fork"), ("wants", "fork"), ("local", "fork"), ("local", "spawn")]
 )

@@ -47,6 +47,7 @@ def turn(simulation: Simulation, of: list[SimConsumer]) -> None:
     simulation.poll()
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 4))
 def test_all_ranks_take_the_same_epochs_in_step_whatever_their_speed(seed: int, size: int) -> None:
@@ -59,6 +60,7 @@ def test_all_ranks_take_the_same_epochs_in_step_whatever_their_speed(seed: int, 
     assert ranks[0].complete
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 4))
 def test_a_group_stays_in_step_however_often_the_producer_is_killed(seed: int, size: int) -> None:

@@ -217,6 +217,7 @@ def test_an_edit_that_may_change_the_order_makes_it_another_one(what: str) -> No
     assert here(code.replace(old, new)) not in ("", here(code))
 
 
+@pytest.mark.slow
 def test_the_same_code_and_values_are_the_same_in_every_process() -> None:
     """Sets, locks, patterns, classes and nested functions among them."""
     code = (

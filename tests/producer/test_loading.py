@@ -99,6 +99,7 @@ SEEDED: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", SEEDED)
 def test_an_epoch_begun_in_the_middle_gives_the_rest_of_it(kind: str, workers: int) -> None:
@@ -124,6 +125,7 @@ def test_samples_before_the_start_are_not_even_loaded() -> None:
         assert [batch[0].item() for batch in stand.epoch(0, 1)] == list(range(8, 50, 8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", [Noisy(), NoisyTogether()])
 def test_augmentation_is_the_same_bit_for_bit_whatever_the_workers(dataset: Any) -> None:
     """What a batch draws depends on the seed, the epoch and its number, and on nothing else."""
@@ -393,6 +395,7 @@ class Stops(Numbers):
         return torch.tensor(index)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", ["num_workers=0", "num_workers=2", "num_workers=2, persistent_workers=True"]
 )
@@ -439,6 +442,7 @@ def test_this_process_collates_as_before_while_and_after_a_loader_is_served() ->
         functions.update(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("tickets", [1, 3])
 def test_workers_change_in_the_middle_of_an_epoch_and_no_batch_does(tickets: int, persistent: bool) -> None:

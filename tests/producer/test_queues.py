@@ -188,6 +188,7 @@ WAYS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 def test_torch_gives_the_same_over_them(way: str, persistent: bool) -> None:
@@ -217,6 +218,7 @@ def _compare(way: str, method: str, *, persistent: bool) -> None:
         assert same(list(ours), list(own))
 
 
+@pytest.mark.slow
 def test_more_is_ordered_ahead_than_the_sockets_hold() -> None:
     """Neither side waits for the other: the loading thread keeps what there is no room for."""
     batches = DataLoader(Numbers(6000), 1, num_workers=1, prefetch_factor=3000)
@@ -263,6 +265,7 @@ class Large(Dataset[Any]):
         return torch.full((1 << 21,), float(index))
 
 
+@pytest.mark.slow
 def test_a_batch_without_a_slot_comes_through_them_whatever_its_size() -> None:
     """Before the arena has its geometry, and where no slot comes free."""
     with Stand(DataLoader(Large(), 2, num_workers=1), fit=False) as stand:

@@ -35,6 +35,7 @@ def test_each_sample_of_data_that_grows_comes_once_in_the_order_of_all_whatever_
         assert simulation.check_samples()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(16))
 def test_with_a_cache_each_sample_is_what_it_is_without_whatever_happens(
     seed: int, monkeypatch: pytest.MonkeyPatch

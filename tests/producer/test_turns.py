@@ -27,6 +27,7 @@ from tsnb.telemetry.readings import ConsumerReading, StreamReading
 MIB = 1 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_turns_with_whatever_happens_lose_nothing_and_all_can_go_on(seed: int) -> None:
     """Kills, pauses, clones, restarts, breaks: `Turns.check` after every step, each batch checked as it is given."""

@@ -234,6 +234,7 @@ SENT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("what", SENT)
 def test_a_file_that_somebody_sent_runs_nothing_and_is_one_error(
@@ -320,6 +321,7 @@ def test_tables_and_views_of_ones_own_beside_the_records_stay(project: Path) -> 
     assert read_runs(project)[0].metrics["loss"].last == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_value_of_any_type_in_any_column_is_read_or_is_one_error(project: Path) -> None:
     """SQLite keeps text in a column of integers. Whatever is read can be shown, printed and reported."""

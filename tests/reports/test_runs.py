@@ -192,6 +192,7 @@ def train(ms):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_clone_s_time_is_its_own_on_every_screen(numbers: tsnb.streams.Producer) -> None:
     """Its process inherits counters: what its trial had been attached for was told as time between its epochs."""

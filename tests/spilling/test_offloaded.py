@@ -230,6 +230,7 @@ class _Times(torch.autograd.Function):
         return gradient + gradient @ weight.t(), flat
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk")
 @pytest.mark.parametrize("make", EVERYWHERE)
 @pytest.mark.parametrize("reentrant", [None, False, True])

@@ -104,6 +104,7 @@ def train(
     return losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_losses_and_parameters_are_the_same_bit_for_bit(name: str) -> None:
     """With every optimizer that steps by parameter, a schedule, tied and frozen parameters, several groups."""

@@ -44,6 +44,7 @@ class Reads(Dataset[Any]):
         return torch.tensor(index)
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_lock_between_two_loaders_is_noticed_and_their_memory_counted(tmp_path: Path) -> None:
     """In front of the lock a loader has it for all of its time, however busy the machine is."""
@@ -65,6 +66,7 @@ def test_two_that_take_no_longer_than_one_do_not_hold_each_other_up() -> None:
     assert lone_of(0.002, taken) == 0.0 and lone_of(0.004, taken) == 0.002
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_two_short_epochs_are_gone_through_again_and_again(tmp_path: Path) -> None:
     """Both end at once; the one that counts begins anew with the other, epoch after epoch."""

@@ -110,6 +110,7 @@ def test_known_costs_come_out(workers: int, samples: int) -> None:
     assert "samples/s" in repr(told) and "num_workers" in told.text + repr(told.plain) + "num_workers"
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_nothing_is_changed_and_nothing_is_left() -> None:
     """A loop over persistent workers goes on, torch's threads and random numbers are as before, no process stays."""
@@ -223,6 +224,7 @@ def iter_again(batches: list[Any]) -> Any:
     return Again()
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_any_iterable_that_begins_anew_can_be_measured() -> None:
     """A list of batches, and a stream without length or end."""
@@ -352,6 +354,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_an_interrupt_while_a_worker_is_forked_comes_out() -> None:
     """Python would print and drop it, with whatever is done at a fork cut short: locks taken and never given back."""
@@ -362,6 +365,7 @@ def test_an_interrupt_while_a_worker_is_forked_comes_out() -> None:
     assert "ignored" not in ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_an_interrupt_is_not_for_workers(context: str) -> None:
@@ -372,6 +376,7 @@ def test_an_interrupt_is_not_for_workers(context: str) -> None:
     assert sorted(torch.cat(list(fresh(loader))).tolist()) == list(range(64))
 
 
+@pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("persistent", [False, True])
@@ -396,6 +401,7 @@ def test_an_interrupt_while_workers_end_comes_out(
     assert not tsnb.streams.list()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("look", ["tsnb.stalls(loader, seconds=0.2)", "next(iter(fresh(loader)))"])
 def test_its_workers_end_with_a_process_that_is_killed(tmp_path: Path, look: str) -> None:
     """At once, wherever they are: torch's own notice it between two batches, and one that is just starting never."""
@@ -441,6 +447,7 @@ class Frozen(torch.nn.Module):
         return 2 * numbers.float()
 
 
+@pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_frozen_part_is_measured_apart_from_the_rest_of_its_loader(workers: int) -> None:

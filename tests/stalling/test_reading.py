@@ -162,6 +162,7 @@ def test_stalls_tells_of_the_disk_and_disturbs_no_generator(
     assert "forked now" not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_cold_measurement_that_meets_no_file_says_so() -> None:
     """In its sentences, and where a figure would need the disk: nobody is told to ask for what was asked for."""
     told = tsnb.stalls(DataLoader(torch.utils.data.TensorDataset(torch.zeros(64)), 4), seconds=0.1, cold=True)

@@ -59,6 +59,7 @@ class Lines:
             yield torch.arange(4)
 
 
+@pytest.mark.slow
 def test_workers_that_give_nothing_are_named_once(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """What they do is in other processes; it may be said again after minutes, not for each measurement."""
     tsnb.stalls(DataLoader(Stuck(tmp_path / "begun"), 4, num_workers=2), seconds=0.1)
@@ -67,6 +68,7 @@ def test_workers_that_give_nothing_are_named_once(capfd: pytest.CaptureFixture[s
     assert re.match(words, said) and said.count("has returned no batch") == 1, said
 
 
+@pytest.mark.slow
 def test_code_in_this_process_is_named_by_its_line(capfd: pytest.CaptureFixture[str]) -> None:
     """It runs in the thread that serves the loader, while the one that measures waits for that."""
     tsnb.stalls(Lines(), seconds=0.1)
@@ -74,6 +76,7 @@ def test_code_in_this_process_is_named_by_its_line(capfd: pytest.CaptureFixture[
     assert re.search(r"for \d s: it is in __iter__ \(test_silence\.py, line \d+\)\. Ctrl-C", said), said
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_a_loader_that_gives_batches(capfd: pytest.CaptureFixture[str]) -> None:
     """Nor while a step takes long; and the thread that looks ends."""
 

@@ -616,6 +616,7 @@ def make_train() -> Any:
     return made["train"]
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_sweep_is_planned_for_what_is_free_while_trials_run(
     numbers: Any, monkeypatch: pytest.MonkeyPatch
@@ -691,6 +692,7 @@ def train(width, epochs=1, threads=0):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_real_trials_have_the_threads_that_were_chosen(
     numbers: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

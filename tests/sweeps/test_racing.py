@@ -50,6 +50,7 @@ def race_of(losses: Mapping[str, Iterator[float]], batches: int, racing: Racing 
     return racing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kept", "heavy", "fading"),
     [(0.0, False, False), (0.0, True, False), (0.5, False, True), (0.9, False, False), (0.97, True, False)],
@@ -180,6 +181,7 @@ def test_where_trials_are_not_paired_nothing_is_concluded(
     assert re.search(reason, verdict.reason), verdict.reason
 
 
+@pytest.mark.slow
 def test_seeds_are_the_blocks_where_each_begins_with_other_weights() -> None:
     """Two of a kind say nothing; with many the better architecture is ahead, and each of the others is cut."""
     rng = random.Random(11)
@@ -342,6 +344,7 @@ def test_who_learns_much_faster_is_ahead_while_both_losses_fall() -> None:
         assert verdict.ahead == "fast"
 
 
+@pytest.mark.slow
 def test_equal_trials_that_fall_and_wander_apart_slowly_are_told_apart_as_seldom_as_wanted() -> None:
     """Each by 3 % of its loss over hundreds of batches, as the same network with other dropout does: 100 races."""
     rng = random.Random(8)

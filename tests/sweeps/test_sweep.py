@@ -321,6 +321,7 @@ def train(number):
     assert len({epoch for each in seen for epoch in each}) == 3, seen
 
 
+@pytest.mark.slow
 def test_nobody_passes_the_gate_before_the_producer_has_let_in_the_last(numbers: Any, tmp_path: Path) -> None:
     """Asked for is not enough: the producer is held up before it hears the last one, the first has batches in hand."""
     asks = tmp_path / "asks"
@@ -462,6 +463,7 @@ if k == 2:
         returned["returns-k1"].result()
 
 
+@pytest.mark.slow
 def test_what_is_too_large_to_keep_stays_in_its_process() -> None:
     """A sweep of large networks is not written to the disk: they can be fetched as ever."""
     large = tsnb.sweep(lambda k: bytes(300 * 2**20), grid={"k": [1]}, name="large").wait()

@@ -68,6 +68,7 @@ def tokenizer() -> Any:
     return transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]", pad_token="[PAD]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_what_a_fast_tokenizer_gives_is_kept(workers: int) -> None:
     """Its class, its tensors, and its encodings: words, offsets. Rows can be cut, encodings with them."""
@@ -163,6 +164,7 @@ def test_a_consumer_that_knows_nothing_of_it_is_told(scenes: Any) -> None:
         tsnb.serve([Scene(torch.zeros(2), "x")], name="s")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("scenes")
 def test_background_kernels_take_along_what_was_registered(run: Run) -> None:
     """A trial, and a class that is its script's own."""

@@ -129,6 +129,7 @@ def test_a_stream_that_was_found_and_replaced_since_is_looked_up_again(
         producers[-1].stop()
 
 
+@pytest.mark.slow
 def test_many_that_come_while_streams_stop_see_nothing_else() -> None:
     """Streams of a few milliseconds, and consumers that come and go all the time: no try takes long or fails oddly."""
     over, seen = threading.Event(), Counter[str]()

@@ -85,6 +85,7 @@ def test_who_looks_from_another_container_leaves_live_producers_alone(run: Run) 
     assert entry.elsewhere == ""
 
 
+@pytest.mark.slow
 def test_an_attach_that_cannot_reach_the_producer_says_why(run: Run) -> None:
     """Abstract sockets belong to a network namespace."""
     if portable():
@@ -136,6 +137,7 @@ def test_no_number_of_another_containers_process_is_named_to_be_killed(run: Run)
     assert "`kill" not in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", ["", "1"], ids=["linux", "portable"])
 def test_a_live_producer_outlives_its_directory(
     run: Run, pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -158,6 +160,7 @@ def test_a_live_producer_outlives_its_directory(
     assert script.expect("batches") == "8"
 
 
+@pytest.mark.slow
 def test_a_child_of_a_dead_producer_does_not_keep_it_alive(run: Run) -> None:
     """The lock is the producer's own, whatever was forked from it."""
     script = run(

@@ -43,6 +43,7 @@ def test_a_share_of_what_has_no_length_is_told_to_have_no_effect(caplog: pytest.
     assert "'s' has no length, so late_join=0.5" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_latecomer_to_an_endless_epoch_is_told_what_helps() -> None:
     """Not a larger share of an epoch that has no length."""
     with tsnb.serve(endless, name="s", stall_timeout_s=600.0):

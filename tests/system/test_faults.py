@@ -89,6 +89,7 @@ def test_a_consumer_killed_while_its_child_keeps_the_socket_open_is_noticed_too(
         child.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waiting", [True, False], ids=["waiting", "computing"])
 def test_a_killed_producer_raises_in_every_consumer_within_a_second(run: Run, waiting: bool) -> None:
     """Promise 5, with loader workers alive that inherited its memory; and promise 6 by `no_leftovers`."""
@@ -385,6 +386,7 @@ def test_a_loop_in_a_cell_that_failed_is_left_though_its_traceback_keeps_it(run:
     script.expect("left")
 
 
+@pytest.mark.slow
 def test_one_that_stands_still_is_parked_after_patience_and_told(run: Run) -> None:
     """Promise 4: SIGSTOP is a breakpoint, a swapped-out laptop, an interrupted cell."""
     run(ENDLESS, "1.5").expect("serving")

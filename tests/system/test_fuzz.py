@@ -168,6 +168,7 @@ def visit(address: str, token: str, rng: random.Random, half_open: list[Line]) -
         channel.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_live_producer_outlives_fuzzers_and_its_consumer_gets_every_batch_once(
     run: Run, seed: int, tmp_path: Path

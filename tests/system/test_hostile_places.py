@@ -229,6 +229,7 @@ def in_place(place: Place, base: Path) -> tuple[dict[str, Any], str]:
     return json.loads(told) if told else {"raises": "nothing was told"}, errors_said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
 def test_it_works_or_one_sentence_says_what_is_missing(place: Place, base: Path) -> None:
     """What is said names the limit, and what to do; where only the records suffer, a warning says it and all runs."""

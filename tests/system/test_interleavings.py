@@ -106,6 +106,7 @@ def test_two_threads_close_the_same_consumer_while_a_third_iterates_it(run: Run)
     assert script.end() == 0 and clean(script)
 
 
+@pytest.mark.slow
 def test_an_error_that_ends_a_loop_keeps_no_batch(run: Run) -> None:
     """Nor its frame: without a run of the garbage collector, the slots of a failed loop are free at once."""
     script = run(
@@ -169,6 +170,7 @@ def test_forks_inside_next_release_and_read_nothing_of_the_parents(run: Run) -> 
     assert script.end() == 0 and clean(script)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("portable", ["0", "1"])
 def test_a_batch_handed_to_a_forked_child_stays_as_it_was(
     run: Run, monkeypatch: pytest.MonkeyPatch, portable: str
@@ -296,6 +298,7 @@ def test_batches_in_reference_cycles_die_in_the_collector_of_any_thread(run: Run
     assert script.end() == 0 and clean(script)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closing", ["", "consumer.close()", "producer.stop()", "loop = None"])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_interpreter_ends_with_batches_held(run: Run, closing: str, workers: int) -> None:

@@ -54,6 +54,7 @@ UNDER_FIRE = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_interrupts_at_any_moment_cost_no_slot_and_no_batch(run: Run, seed: str) -> None:
     """A thousand interrupted epochs; then everything is as if there had been none."""
@@ -96,6 +97,7 @@ def test_interrupts_at_any_moment_cost_no_slot_and_no_batch(run: Run, seed: str)
     assert script.end() == 0
 
 
+@pytest.mark.slow
 def test_an_interrupt_inside_a_finalizer_is_raised_again_and_costs_no_release(run: Run) -> None:
     """Nearly all that runs here are ends of leases and loops; every interrupt is seen, every end is acted on."""
     script = run(
@@ -212,6 +214,7 @@ def kernel() -> Iterator[Child]:
     hub.call(child.kill())
 
 
+@pytest.mark.slow
 def test_an_interrupted_cell_holds_nobody_and_runs_again_from_an_epochs_start(
     run: Run, kernel: Child
 ) -> None:

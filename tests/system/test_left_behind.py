@@ -93,6 +93,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "number", "how"), WAYS)
 def test_nothing_is_left(method: str, number: signal.Signals, how: str, tmp_path: Path) -> None:
     """The fork server and the resource tracker included: they had stayed for good, with 150 MB each."""

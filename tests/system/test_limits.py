@@ -343,6 +343,7 @@ def test_a_stream_needs_no_dev_shm() -> None:
 # -- consumers and versions ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_consumer_too_many_is_told_how_many_there_are(run: Run) -> None:
     """And is taken as soon as another has gone."""
     script = run(
@@ -395,6 +396,7 @@ def test_names_with_odd_characters_are_refused_on_both_sides(run: Run) -> None:
 # -- files, descriptors, permissions ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_and_nothing_is_left_on_it(tmp_path: Path) -> None:
     """The registry's entry cannot be written: out of blocks, out of inodes, at each step."""
     said = in_a_namespace(
@@ -464,6 +466,7 @@ def test_somebody_elses_directory_and_one_without_permission_say_so(run: Run, tm
     assert "Permission denied" in script.expect("new TsnbError")
 
 
+@pytest.mark.slow
 def test_a_read_only_file_system_is_told(tmp_path: Path) -> None:
     """Even root cannot write there."""
     said = in_a_namespace(
@@ -566,6 +569,7 @@ def test_a_producer_without_descriptors_says_so_and_serves_those_it_has(run: Run
     first.expect("step")
 
 
+@pytest.mark.slow
 def test_a_producer_that_cannot_even_turn_somebody_away_does_not_spin(run: Run) -> None:
     """Another thread was quicker to take the last descriptor: who waits is looked at once a second."""
     script = run(

@@ -46,6 +46,7 @@ TOLD = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "options"),
     [
@@ -69,6 +70,7 @@ def test_a_worker_that_dies_is_an_error_everywhere_and_the_producer_lives_on(
     assert producer.end() == 0
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_is_an_error_by_the_loaders_own_timeout(run: Run) -> None:
     """`DataLoader(timeout=2)`; the stopped worker does not stay, nor make the failure late."""
     producer = run(FALLS, "SIGSTOP", "num_workers=2, timeout=2")

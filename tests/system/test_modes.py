@@ -94,6 +94,7 @@ def test_a_change_of_mode_widens_and_narrows_the_window_and_loses_nothing() -> N
     assert fast.taken == slow.taken == list(range(BATCHES))
 
 
+@pytest.mark.slow
 def test_by_weight_the_heavy_one_has_its_share_of_compute() -> None:
     """Two equal trials of weights 1 and 3: the light one is held back, not for the loader's sake."""
     with tsnb.serve(
@@ -119,6 +120,7 @@ def test_by_weight_the_heavy_one_has_its_share_of_compute() -> None:
     assert light.taken == heavy.taken == list(range(BATCHES))
 
 
+@pytest.mark.slow
 def test_held_back_for_one_that_stands_still_it_goes_on_as_soon_as_cores_are_idle() -> None:
     """The producer goes on looking once a second, though by weight nothing is due for minutes."""
     competing, stands, ends = [True], threading.Event(), threading.Event()

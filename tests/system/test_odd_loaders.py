@@ -111,6 +111,7 @@ def test_a_dataloader_that_never_called_its_own_init_is_what_it_iterates() -> No
         tsnb.serve(Empty(), name="s")
 
 
+@pytest.mark.slow
 def test_workers_of_a_loader_inside_an_object_do_not_end_the_script(run: Run) -> None:
     """The script has looked at a batch, so torch has a handler for signals; the object keeps its iterator."""
     script = run(
@@ -162,6 +163,7 @@ def test_a_database_that_is_open_already_is_told_with_the_way_out(workers: int, 
     assert script.expect("rows") == "8"
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_is_told_by_its_spawned_worker(tmp_path: Path) -> None:
     """It runs once more in the worker: it had been told that its own stream is being served already."""
     path = tmp_path / "script.py"

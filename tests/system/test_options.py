@@ -110,6 +110,7 @@ def test_two_streams_in_one_loop(run: Run) -> None:
     script.expect("done")
 
 
+@pytest.mark.slow
 def test_readings_account_for_the_time_of_each_consumer(run: Run) -> None:
     """Promise 11: the slow one computes, the fast one is held back, and the sentence says so."""
     script = run(

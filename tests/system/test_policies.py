@@ -23,6 +23,7 @@ SERVE = """
 """
 
 
+@pytest.mark.slow
 def test_one_that_skips_holds_nobody_and_is_told_what_it_missed(run: Run) -> None:
     """`on_lag="skip"`: the fast one is not slowed down; taken and skipped make the epoch."""
     run(SERVE, "6400").expect("serving")
@@ -153,6 +154,7 @@ def test_a_loop_left_standing_in_mid_epoch_holds_a_latecomer_for_the_patience_an
     assert first.expect("got")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "write",
     ["images.mul_(2)", "images += 1", "images[0] = 3", "images.view(-1)[0] = 1"],
@@ -205,6 +207,7 @@ def test_hoarding_is_told_once_with_the_variable_that_hoards(run: Run) -> None:
     assert trial.expect("copied") == "36 4"
 
 
+@pytest.mark.slow
 def test_a_parked_one_goes_on_where_it_was_if_its_batches_are_still_there(run: Run) -> None:
     """Alone it holds nobody; beside one that went no further than what is kept, it has lost nothing."""
     run(SERVE, "160", "1").expect("serving")

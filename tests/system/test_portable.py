@@ -221,6 +221,7 @@ def test_a_large_word_reaches_its_consumer_through_a_small_socket(run: Run) -> N
     assert script.expect("failed") == "True"
 
 
+@pytest.mark.slow
 def test_a_full_dev_shm_is_told_and_kills_nobody() -> None:
     """On Linux POSIX shared memory lies there, and a container's is small: an error, and no SIGBUS."""
     said = test_limits.in_a_namespace(

@@ -93,6 +93,7 @@ def test_serving_draws_nothing_from_the_generators_of_its_process(name: str) -> 
         assert others and Draws.now().same(after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["consumer", "as_dataloader"])
 @pytest.mark.parametrize("name", LOADERS)
 def test_a_loop_over_a_stream_draws_what_a_loop_over_the_loader_draws(name: str, way: str) -> None:

@@ -56,6 +56,7 @@ def epochs(script: Script) -> list[str]:
     return [script.expect("epoch") for _ in range(2)]
 
 
+@pytest.mark.slow
 def test_a_killed_producer_that_is_started_again_costs_nobody_a_sample(run: Run) -> None:
     """SIGKILL in mid-epoch, twice: each goes on at its own place, in the same order, with what it holds intact."""
     producer = run(SERVE, "7", "30", "0")
@@ -135,6 +136,7 @@ def test_a_cache_workers_and_a_restart_change_no_byte_of_a_stream_or_of_a_part_o
     assert [sum(len(labels) for _, labels in mine) for mine in found[0]] == [4 * 64, 4 * 48]
 
 
+@pytest.mark.slow
 def test_a_restart_on_purpose_is_waited_for_though_nobody_had_said_so_before(run: Run) -> None:
     """The goodbye says that a successor comes."""
     run(SERVE, "7", "0", "0").expect("serving")
@@ -146,6 +148,7 @@ def test_a_restart_on_purpose_is_waited_for_though_nobody_had_said_so_before(run
     assert trial.expect("reconnects") == "1"
 
 
+@pytest.mark.slow
 def test_an_order_that_cannot_be_given_again_is_said_and_the_next_epoch_goes_on(run: Run) -> None:
     """Shuffled without a seed: the rest of the epoch would be samples that were given already."""
     producer = run(SERVE, "-", "30", "0")

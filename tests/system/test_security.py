@@ -288,6 +288,7 @@ def test_a_flooding_peer_is_cut_off_and_the_others_go_on(
     assert refused(serving, 1) == 1
 
 
+@pytest.mark.slow
 def test_who_takes_and_never_releases_is_cut_off_before_the_slots_run_out(serving: Script, run: Run) -> None:
     """It keeps to the protocol but for that one thing; twenty of them, one after the other, cost nobody a slot."""
     steady = run(STEADY)
@@ -309,6 +310,7 @@ def test_who_takes_and_never_releases_is_cut_off_before_the_slots_run_out(servin
         steady.expect("batches")
 
 
+@pytest.mark.slow
 def test_flooding_while_reading_nothing_cannot_grow_the_producer(serving: Script) -> None:
     """An observer that asks for a thousand stops and never reads, one that never reads at all."""
     silent = [connect(find("s").address) for _ in range(5)]
@@ -326,6 +328,7 @@ def test_flooding_while_reading_nothing_cannot_grow_the_producer(serving: Script
     assert refused(serving, 1) >= 1
 
 
+@pytest.mark.slow
 def test_who_never_says_hello_is_dropped_and_a_flood_of_connections_is_bounded(
     serving: Script, run: Run
 ) -> None:
@@ -394,6 +397,7 @@ def test_nobody_who_attaches_can_cut_the_shared_memory_short(run: Run) -> None:
     script.expect("sealed")
 
 
+@pytest.mark.slow
 def test_a_producer_that_takes_no_connection_is_an_error_not_a_hang() -> None:
     """Its queue is full and it stands still: SIGSTOP, a debugger."""
     address = registry.new_address("still")

@@ -92,6 +92,7 @@ def test_a_producer_that_crashes_raises_in_every_consumer(run: Run) -> None:
         assert "Batches you hold stay valid" in consumer.expect("ProducerGone", NOTICED_S)
 
 
+@pytest.mark.slow
 def test_a_stopped_producer_is_told_to_those_who_wait_and_goes_on(run: Run) -> None:
     """SIGSTOP, Ctrl-Z, a debugger: it lives, so nothing ends; after SIGCONT not one batch is missing."""
     producer = serve_endlessly(run, "2")
@@ -135,6 +136,7 @@ def stopped(producer: Script) -> int:
     return pid
 
 
+@pytest.mark.slow
 def test_what_is_asked_of_a_stopped_producer_says_how_it_goes_on(run: Run) -> None:
     """That it is stopped is known, so it is not "maybe"; whatever was asked."""
     producer = serve_endlessly(run)
@@ -171,6 +173,7 @@ def test_a_stopped_producer_that_is_asked_to_stop_ends_once_it_goes_on(run: Run)
     assert producer.process.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_a_stopped_consumer_that_nobody_waits_for_goes_on_where_it_was(run: Run) -> None:
     """Alone, it may stand still for longer than stall timeout: not parked, nothing lost."""
     serve_endlessly(run, "1")
@@ -182,6 +185,7 @@ def test_a_stopped_consumer_that_nobody_waits_for_goes_on_where_it_was(run: Run)
     assert int(alone.expect("batches")) == taken + 20
 
 
+@pytest.mark.slow
 def test_consumers_that_were_killed_cost_no_time_and_no_newcomer(run: Run) -> None:
     """The loader's workers inherit what watches a consumer's process; its end must not be reported for ever."""
     producer = run(
@@ -258,6 +262,7 @@ def start_notebook(run: Run, path: Path) -> tuple[Script, list[psutil.Process]]:
     return notebook, kernels + [child for kernel in kernels for child in kernel.children(recursive=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV"])
 def test_producer_and_trials_end_with_the_notebook_that_started_them(
     run: Run, tmp_path: Path, name: str
@@ -274,6 +279,7 @@ def test_producer_and_trials_end_with_the_notebook_that_started_them(
     assert "s" not in subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
 
 
+@pytest.mark.slow
 def test_trials_go_on_while_the_notebook_stands_still(run: Run, tmp_path: Path) -> None:
     """SIGSTOP of the notebook's kernel: the stream needs it for nothing; afterwards the output comes."""
     path = tmp_path / "step"

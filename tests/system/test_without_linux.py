@@ -48,6 +48,7 @@ def gone(processes: list[psutil.Process], timeout_s: float = 60.0) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_stream_is_served_by_spawned_workers_and_survives_and_ends_as_everywhere(run: Run) -> None:
     """Exactly once, in order; a killed consumer is let go of, a killed producer is told, its workers end with it."""
     code = """
@@ -96,6 +97,7 @@ say("producers", tsnb.streams.list())
     assert not os.path.exists(address), "the next look sweeps the socket"
 
 
+@pytest.mark.slow
 def test_a_death_is_seen_though_a_child_keeps_the_sockets_open(run: Run) -> None:
     """No end of file, and no pidfd: whoever waits looks whether the other process is there, on either side."""
     code = """
@@ -145,6 +147,7 @@ except tsnb.errors.ProducerGone: say("gone")
             process.kill()
 
 
+@pytest.mark.slow
 def test_a_trial_runs_beside_and_ends_with_who_started_it(run: Run, tmp_path: Path) -> None:
     """Its kernel is spawned, since nothing can be forked there; a thread of its own sees its parent's end."""
     script = run(
@@ -172,6 +175,7 @@ def test_a_trial_runs_beside_and_ends_with_who_started_it(run: Run, tmp_path: Pa
     assert gone(below), "a kernel outlived its parent"
 
 
+@pytest.mark.slow
 def test_who_looks_at_the_machine_gets_numbers(run: Run) -> None:
     """The panel's line on processes, `tsnb devices`, free memory: from psutil."""
     script = run(

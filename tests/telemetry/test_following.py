@@ -140,6 +140,7 @@ def test_where_several_streams_run_it_says_which(listener: Listener) -> None:
     assert re.match(r"Several streams are running: left .*, right .* Name one", text), text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "end", [ProducerGone("gone"), ConnectionResetError(), RemoteProtocolError("version 9")]
 )

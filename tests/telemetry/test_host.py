@@ -268,6 +268,7 @@ def test_pages_that_a_fork_shares_are_not_counted_twice(start: Start) -> None:
     assert 64 << 20 <= host.consumers["t0"].memory_bytes < 96 << 20
 
 
+@pytest.mark.slow
 def test_the_follower_adds_the_host(tmp_path: Path) -> None:
     """A real stream, followed: readings carry the producer's and the trial's processes, now and then."""
     code = """

@@ -200,6 +200,7 @@ def test_long_names_that_begin_alike_stay_apart_and_current() -> None:
     assert kept == {LONG.format(k): 2.0 + k for k in range(16)}
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_loop_that_logs_very_many_names_goes_on(heard: Heard) -> None:
     """They did not fit into a packet, which raised in the loop; the stream is told of those logged first."""
@@ -234,6 +235,7 @@ def test_a_value_stands_at_the_batch_at_which_it_was_logged(heard: Heard) -> Non
     assert curves["loss"]["it"].points[-1][1] == 144, "not at the last batch that was taken"
 
 
+@pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.parametrize("beside", [0, 3])
 def test_a_curve_of_a_fast_trial_has_all_that_was_logged(beside: int, heard: Heard) -> None:

@@ -16,6 +16,7 @@ from tsnb.telemetry.observer import status
 pytestmark = pytest.mark.system
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_profiled_is_on_no_screen_while_it_runs_and_after() -> None:
     """Nothing of it is kept: no row, no end, no mark; while it takes batches the sentence says whose they are."""
     rows = DataLoader(TensorDataset(torch.arange(400.0)), batch_size=4)

@@ -92,6 +92,7 @@ def terminal(stream: Script) -> Iterator[Terminal]:
     found.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "Ctrl-C"])
 def test_it_shows_the_stream_until_a_key_ends_it(terminal: Terminal, key: bytes) -> None:
     """Live on a screen of its own; at the end that is left, the last numbers stay, and keys echo again."""
@@ -118,6 +119,7 @@ def test_the_end_of_the_stream_is_shown(terminal: Terminal, stream: Script) -> N
     assert terminal.end() == 0
 
 
+@pytest.mark.slow
 def test_a_producer_that_stands_still_is_told(terminal: Terminal, stream: Script) -> None:
     """Old numbers are not passed off as new ones; they come back with the readings."""
     terminal.expect(b"sets the pace")
@@ -176,6 +178,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 def test_nothing_that_comes_from_elsewhere_steers_the_terminal() -> None:
     """File names in errors, metric names and origins, through the real commands."""
     with scripts() as running:
@@ -194,6 +197,7 @@ def test_nothing_that_comes_from_elsewhere_steers_the_terminal() -> None:
             assert_harmless(terminal.said)
 
 
+@pytest.mark.slow
 def test_an_error_that_is_raised_does_not_steer_the_terminal(tmp_path: Path) -> None:
     """The loader fails at once: the message and its traceback in the terminal that serves it."""
     (tmp_path / "bad.py").write_text(

@@ -211,6 +211,7 @@ def test_no_cell_is_cut_and_the_least_telling_columns_give_way(window: int) -> N
     assert shown < 5
 
 
+@pytest.mark.slow
 def test_columns_do_not_move_while_numbers_change() -> None:
     """The table's head is the same from tick to tick, once every trial and number is known."""
     view, heads = StreamView(), set()
