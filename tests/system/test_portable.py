@@ -128,6 +128,7 @@ time.sleep(1000)
     producer, holder = (psutil.Process(int(pid)) for pid in script.expect("all").split())
     left, kept = find("killed").address, find("lives").address
     assert Path(left).parent == Path(kept).parent == socket_directory()
+    script.expect("batches 0")  # both are in the epoch: `steady` waits for two before it takes one
     assert comes_true(lambda: status("killed").state == "blocked")
     holder.kill()
     assert comes_true(lambda: len(status("killed").consumers) == 1)

@@ -110,6 +110,8 @@ class Connection:
         self.on_device = device_access().share(options.shared_device, 0 if entry.elsewhere else entry.pid)
         self._unread: deque[bytes] = deque()
         self._inputs = options.inputs
+        # before anything is open: a process that is out of descriptors fails here, and leaves none
+        self.said_goodbye, self.comes_back = False, is_promised(entry.name, STANDING)
         self.layouts = LayoutReader()
         self.drawn: ms.Drawn | None = None
         """Which samples the batch holds that comes next."""
@@ -160,7 +162,6 @@ class Connection:
             self._close()
             raise
         self.successor_s, self.length = self.welcome.reconnect_s, self.welcome.epoch_batches
-        self.said_goodbye, self.comes_back = False, is_promised(entry.name, STANDING)
         self.unpacker = reader(self._arena, self.welcome.hold, scratch, self.release, self.on_device)
         self.unpacker.foreign = not self._own
 
