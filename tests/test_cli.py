@@ -458,9 +458,10 @@ def test_a_list_of_nothing_says_so(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_get_one_line_that_says_what_to_do(
-    words: tuple[str, ...], message: str, tmp_path: Path
+    words: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No traceback of ours for a user's mistake."""
+    monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))  # a duel of the session's would be told
     done = tsnb(*words, cwd=tmp_path)
     assert done.returncode == 1
     assert message in done.stderr

@@ -466,7 +466,9 @@ DIES += "steps.STEP = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
 
 
 @SLOW
-@pytest.mark.parametrize("step", ["turn_output", "open_front", "taken in: the clone", "taken in: the trial"])
+@pytest.mark.parametrize(
+    "step", ["turn_output", "open_front", "taken in: the clone", "taken in: the trial", "taken in: by nobody"]
+)
 def test_killed_at_any_step_of_a_clone_nothing_is_left_and_the_others_go_on(
     page: Any, until: Until, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -474,12 +476,15 @@ def test_killed_at_any_step_of_a_clone_nothing_is_left_and_the_others_go_on(
     take_in = forking.ForkServer.take_in
 
     async def killed(self: Any, pid: int) -> Any:
+        if step.endswith("nobody"):
+            raise forking.Unable("the fork server did not answer")
         if step.startswith("taken in"):
             assert one.pid is not None
             os.kill(pid if step.endswith("clone") else one.pid, signal.SIGKILL)
         return await take_in(self, pid)
 
     monkeypatch.setattr(forking.ForkServer, "take_in", killed)
+    former = connections()
     source = CELL if step.startswith("taken in") else DIES.replace("STEP", step) + CELL
     with serve():
         one = start(page, tmp_path / "go", 5, source=source)
@@ -506,6 +511,12 @@ def test_killed_at_any_step_of_a_clone_nothing_is_left_and_the_others_go_on(
         kernels = {trial.pid for trial in tsnb.trials.values()}
         server = psutil.Process(forking._current.pid)
         until(lambda: {child.pid for child in server.children()} <= kernels, 60)
+        until(lambda: len(connections() - former) <= len(server.children()), 60)
+
+
+def connections() -> set[Path]:
+    """Return the files of kernels in the hub's directory: one of each that lives."""
+    return {*the_hub().directory.glob("k*.json")}
 
 
 class Killing:

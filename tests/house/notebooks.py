@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -74,7 +75,14 @@ def run(notebook: nbformat.NotebookNode, folder: Path, runner: str) -> tuple[str
     nbformat.write(notebook, folder / "in.ipynb")
     began = time.monotonic()
     with tsnb.serve([torch.zeros(1)], name="of-another-notebook"):
-        done = subprocess.run(command_of(runner), cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command_of(runner),
+            cwd=folder,
+            env={**os.environ, "TSNB_PROJECT_DIR": str(folder)},  # what later tests are shown has none of it
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     out = folder / "out.ipynb"
     cells = nbformat.read(out, as_version=4).cells if out.exists() else []
     outputs = [output for cell in cells for output in cell.get("outputs", ())]

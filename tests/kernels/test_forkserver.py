@@ -313,6 +313,32 @@ def test_a_start_that_nobody_waits_for_any_more_leaves_no_kernel(start: Start, t
 
 
 @pytest.mark.slow
+def test_a_start_that_is_cancelled_on_a_busy_machine_leaves_no_files(start: Start) -> None:
+    """The kernel comes, and makes its files, before the hub finds the time to kill it."""
+    start()
+    hub = the_hub()
+    before, known = names(hub.directory), server()._counter
+
+    async def make() -> Child:
+        return Child(hub, "cancelled", lambda *_: None)
+
+    child = hub.call(make())
+    starting = hub.post(child.start())
+    while server()._counter == known:
+        time.sleep(0.001)
+    starting.cancel()
+    hub.loop.call_soon_threadsafe(time.sleep, 3.0)
+    deadline = time.monotonic() + HANG_S
+    while server()._unwanted or names(hub.directory) - before:
+        assert time.monotonic() < deadline, names(hub.directory) - before
+        time.sleep(0.02)
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+@pytest.mark.slow
 def test_a_server_that_stands_still_is_not_waited_for(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped in a debugger, say: kernels are spawned, and the next server is a new one."""
     monkeypatch.setattr(forking, "ANSWER_S", 0.3)

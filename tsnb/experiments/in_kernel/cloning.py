@@ -29,6 +29,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 from tsnb.errors import TsnbError
@@ -40,6 +41,7 @@ from tsnb.kernels.cargo import lane
 from tsnb.kernels.in_kernel.front import open_front, turn_output
 from tsnb.kernels.in_kernel.hazards import await_adoption, fork_twice, obstacle, quiet, settle_openmp
 from tsnb.kernels.in_kernel.output_channel import answer_requests
+from tsnb.kernels.processes.process import clear_files
 from tsnb.stream.this_process import this_process
 
 __all__ = ["Cloning"]
@@ -209,7 +211,8 @@ class Cloning:
             this_process.name = self._name = name
             open_front(wished["connection_file"], ("Trial", name), self.answer)
             while not self._goes_on.wait(LOOK_S):
-                if lane.is_deserted():
+                if lane.is_deserted():  # the notebook may have cleared them before they were made
+                    clear_files(Path(wished["connection_file"]), Path(wished["log"]))
                     os._exit(1)
             self._trial.branch(name, self._settings)
             values_here().request(wished["changes"])

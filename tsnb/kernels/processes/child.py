@@ -30,7 +30,15 @@ from tsnb.kernels.ipython_directory import warn_of_ipython
 from tsnb.kernels.processes import forking
 from tsnb.kernels.processes.channels import Channels, Output, channels_context
 from tsnb.kernels.processes.death import Death, KernelDied, OutOfMemory
-from tsnb.kernels.processes.process import ENTRY, KernelProcess, Launch, adopt, environment, require_directory
+from tsnb.kernels.processes.process import (
+    ENTRY,
+    KernelProcess,
+    Launch,
+    adopt,
+    clear_files,
+    environment,
+    require_directory,
+)
 from tsnb.machine.owners import Owner
 from tsnb.native.sweeping import Sweeper
 from tsnb.private.files import read_private, remove_private
@@ -292,8 +300,7 @@ class Child:
             if self._sweeper is not None:
                 self._sweeper.reap()
             return
-        for path in (*above.glob(f"{self.connection_file.stem}[.-]*"), self._log):
-            path.unlink(missing_ok=True)
+        clear_files(self.connection_file, self._log)
 
     @property
     def lane(self) -> FileLane:

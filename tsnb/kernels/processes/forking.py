@@ -41,6 +41,7 @@ from tsnb.kernels.processes.process import (
     KernelProcess,
     Launch,
     ProcessEnd,
+    clear_files,
     entry,
     environment,
     read_once,
@@ -99,6 +100,8 @@ class ForkServer:
         self._counter = 0
         self._requests: dict[int, asyncio.Future[KernelProcess]] = {}
         self._kernels: dict[int, KernelProcess] = {}
+        self._unwanted: dict[int, Launch] = {}
+        """Starts that were cancelled: a kernel that comes after all may make its files before it is killed."""
         self._environment = environment(dict.fromkeys(THREADS, "1"))
         self._log = tempfile.TemporaryFile(dir=hub.directory)  # noqa: SIM115 (lives as long as the server)
         self._control, self._process = self._start()
@@ -145,9 +148,11 @@ class ForkServer:
             self.usable = False
             raise Unable(f"it did not answer within {ANSWER_S:.0f} s") from None
         except OSError as error:
+            self._requests.pop(number, None)  # nobody hears what becomes of it
             gone = error.errno in {errno.EPIPE, errno.ECONNRESET, errno.EBADF}
             raise (Gone if gone else Unable)(f"it could not be reached: {error}") from None
         except BaseException:
+            self._unwanted[number] = launch
             if request.done() and not request.cancelled() and request.exception() is None:
                 request.result().signal_group(signal.SIGKILL)  # it came just then, and is not wanted any more
             raise
@@ -168,6 +173,7 @@ class ForkServer:
         except (asyncio.TimeoutError, TimeoutError):
             raise Unable(f"the fork server did not answer within {ANSWER_S:.0f} s") from None
         except OSError as error:
+            self._requests.pop(number, None)
             raise Unable(f"the fork server could not be reached: {error}") from None
 
     async def _send(self, packet: bytes, *lane: int) -> None:
@@ -263,12 +269,18 @@ class ForkServer:
             request.set_result(process)
 
     def _died(self, number: int, code: int) -> None:
-        process = self._kernels.pop(number, None)
-        if process is not None:
-            process.end_with(ProcessEnd(code))
+        self._has_ended(number, ProcessEnd(code))
         request = self._requests.pop(number, None)
         if request is not None and not request.done():
             request.set_exception(Unable(cause_of_death(code, "the new process")))
+
+    def _has_ended(self, number: int, ending: ProcessEnd) -> None:
+        """Note that a kernel's process has gone."""
+        process, unwanted = self._kernels.pop(number, None), self._unwanted.pop(number, None)
+        if unwanted is not None:
+            clear_files(Path(unwanted.arguments[1]), unwanted.log)
+        if process is not None:
+            process.end_with(ending)
 
     def _gone(self) -> None:
         """See to what depended on the server, which has ended: its kernels were killed with it."""
@@ -290,10 +302,9 @@ class ForkServer:
             if not request.done():
                 request.set_exception(Gone(cause))
         reason = f"its kernel ended because {cause}{tail}\nThe next kernel is forked from a new one."
-        for process in self._kernels.values():
+        for number, process in list(self._kernels.items()):
             process.signal_group(signal.SIGKILL)  # the system did so already, unless a child untied itself
-            process.end_with(ProcessEnd(-signal.SIGKILL, reason))
-        self._kernels.clear()
+            self._has_ended(number, ProcessEnd(-signal.SIGKILL, reason))
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError, ValueError):

@@ -39,6 +39,7 @@ __all__ = [
     "Launch",
     "ProcessEnd",
     "adopt",
+    "clear_files",
     "entry",
     "environment",
     "read_once",
@@ -191,6 +192,17 @@ def adopt(found: Owner, loop: asyncio.AbstractEventLoop) -> KernelProcess:
     process = KernelProcess(found.pid, loop)
     when_gone(loop, found.pid, lambda: process.end_with(ProcessEnd(None)))
     return process
+
+
+def clear_files(connection_file: Path, log: Path) -> None:
+    """Remove a kernel's connection file, its sockets and its log. A process that still starts would make them anew.
+
+    Args:
+        connection_file: Its sockets lie beside it.
+        log: Its log.
+    """
+    for path in (*connection_file.parent.glob(f"{connection_file.stem}[.-]*"), log):
+        path.unlink(missing_ok=True)
 
 
 NOT_INHERITED = ("JPY_PARENT_PID", "PYTEST_CURRENT_TEST")
