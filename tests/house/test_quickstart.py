@@ -32,7 +32,7 @@ def test_the_quickstart_runs_and_sharing_saves_cpu_time(tmp_path: Path) -> None:
     """
     executed = tmp_path / "executed.ipynb"
     command = [sys.executable, str(ROOT / "binder" / "check.py"), "--save", str(executed)]
-    environment = {**os.environ, "TSNB_PROJECT_DIR": str(tmp_path)}  # its results have no trials of other tests
+    environment = {**os.environ, "TSNB_PROJECT_DIR": str(tmp_path)}  # no trials of other tests in its results
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     said = done.stdout
     assert done.returncode == 0, said + done.stderr
