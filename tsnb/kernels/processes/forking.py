@@ -151,7 +151,7 @@ class ForkServer:
             self._requests.pop(number, None)  # nobody hears what becomes of it
             gone = error.errno in {errno.EPIPE, errno.ECONNRESET, errno.EBADF}
             raise (Gone if gone else Unable)(f"it could not be reached: {error}") from None
-        except BaseException:
+        except asyncio.CancelledError:  # where the server refuses, a kernel is spawned with these files
             self._unwanted[number] = launch
             if request.done() and not request.cancelled() and request.exception() is None:
                 request.result().signal_group(signal.SIGKILL)  # it came just then, and is not wanted any more
